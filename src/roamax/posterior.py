@@ -1,0 +1,79 @@
+"""From log-likelihood and log-prior to an energy and its gradient: the one place that knows the scale."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from roamax.errors import check
+from roamax.trees import leading_length
+from roamax.types import Batch, Params
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """An unnormalised posterior over any pytree of parameters.
+
+    `log_likelihood(params, batch)` gives one number for each example of the batch, `log_prior(params)`
+    one number, and `num_data` is the size of the data set at hand. The energy is on full-data scale,
+
+        U(theta) = -(N / |B|) sum_{i in B} log p(y_i | x_i, theta) - log p(theta),
+
+    so that its minibatch gradient is unbiased for the gradient over all data.
+    """
+
+    log_likelihood: Callable[[Params, Batch], jax.Array]
+    log_prior: Callable[[Params], jax.Array]
+    num_data: int
+
+    def __post_init__(self) -> None:
+        check(callable(self.log_likelihood), "log_likelihood", "be a function of (params, batch)", self.log_likelihood)
+        check(callable(self.log_prior), "log_prior", "be a function of params", self.log_prior)
+        check(self.num_data == int(self.num_data) and self.num_data >= 1, "num_data", "be a whole number >= 1",
+              self.num_data)
+
+    def energy(self, params: Params, batch: Batch) -> jax.Array:
+        """The energy of `params`, estimated from `batch`, on full-data scale."""
+        length = leading_length(batch, "batch")
+        check(length <= self.num_data, "num_data", f"be at least the length of a batch, {length}", self.num_data)
+        log_likelihood = self.log_likelihood(params, batch)
+        check(log_likelihood.shape == (length,), "log_likelihood", f"return one number an example, shape {(length,)}",
+              log_likelihood.shape)
+        return -(self.num_data / length) * jnp.sum(log_likelihood) - self.log_prior(params)
+
+    def energy_and_grad(self, params: Params, batch: Batch) -> tuple[jax.Array, Params]:
+        """The energy and its gradient, both on full-data scale."""
+        return jax.value_and_grad(self.energy)(params, batch)
+
+
+def categorical(apply_fn: Callable[[Params, jax.Array], jax.Array]) -> Callable[[Params, Batch], jax.Array]:
+    """The log-likelihood of class labels under the softmax of `apply_fn(params, x)`; a batch is `(x, y)`.
+
+    A label outside the classes gives NaN, which stops a chain, instead of a silent wrong class.
+    """
+
+    def log_likelihood(params: Params, batch: Batch) -> jax.Array:
+        x, y = batch
+        log_probs = jax.nn.log_softmax(apply_fn(params, x))
+        labels = jnp.where(y < 0, log_probs.shape[-1], y)
+        return jnp.take_along_axis(log_probs, labels[:, None], axis=-1, mode="fill")[:, 0]
+
+    return log_likelihood
+
+
+def gaussian(
+    apply_fn: Callable[[Params, jax.Array], tuple[jax.Array, jax.Array]],
+) -> Callable[[Params, Batch], jax.Array]:
+    """The log-likelihood of real targets under the mean and scale that `apply_fn(params, x)` gives.
+
+    A batch is `(x, y)`. Targets with several outputs are summed over them; scale broadcasts to the mean.
+    """
+
+    def log_likelihood(params: Params, batch: Batch) -> jax.Array:
+        x, y = batch
+        mean, scale = apply_fn(params, x)
+        log_density = jax.scipy.stats.norm.logpdf(y, mean, jnp.broadcast_to(scale, mean.shape))
+        return jnp.sum(log_density, axis=tuple(range(1, log_density.ndim)))
+
+    return log_likelihood

@@ -1,0 +1,93 @@
+"""Log-densities over any pytree of parameters, normalised, ready for `Posterior(log_prior=...)`."""
+
+import math
+from collections.abc import Callable, Mapping
+
+import jax
+import jax.numpy as jnp
+
+from roamax import trees
+from roamax.errors import InputError, check, nearest
+from roamax.types import Params
+
+LogPrior = Callable[[Params], jax.Array]
+
+
+def gaussian(
+    *, variance: float | None = None, weight_decay: float | None = None, num_data: int | None = None
+) -> LogPrior:
+    """N(0, variance) on every parameter.
+
+    Give the variance, or the weight decay lambda that multiplies |theta|^2 / 2 beside the *mean* loss
+    over `num_data` examples: then variance = 1 / (num_data * lambda).
+    """
+    variance = _variance(variance, weight_decay, num_data)
+
+    def log_prior(params: Params) -> jax.Array:
+        constant = 0.5 * trees.size(params) * math.log(2 * math.pi * variance)
+        return -0.5 * trees.squared_norm(params) / variance - constant
+
+    return log_prior
+
+
+def laplace(*, scale: float) -> LogPrior:
+    """Laplace(0, scale) on every parameter: |theta| is pulled to 0 with a force that does not fade."""
+    check(_positive(scale), "scale", "be a finite number > 0", scale)
+
+    def log_prior(params: Params) -> jax.Array:
+        absolute = jnp.asarray(sum(jnp.sum(jnp.abs(leaf)) for leaf in jax.tree.leaves(params)))
+        return -absolute / scale - trees.size(params) * math.log(2 * scale)
+
+    return log_prior
+
+
+def layerwise_gaussian(variances: Mapping[str, float], *, default: float | None = None) -> LogPrior:
+    """N(0, variance) with a variance for each layer.
+
+    A key of `variances` is the start of a leaf's name (`params/Dense_0`, `params/Dense_0/kernel`); the
+    longest that fits wins. `default` is for leaves that none fits; without it such a leaf is an error.
+    """
+    for name, variance in variances.items():
+        check(_positive(variance), f"variances[{name!r}]", "be a finite number > 0", variance)
+    if default is not None:
+        check(_positive(default), "default", "be a finite number > 0", default)
+
+    def variance_of(leaf_name: str) -> float:
+        fitting = [name for name in variances if leaf_name == name or leaf_name.startswith(f"{name}/")]
+        if fitting:
+            return variances[max(fitting, key=len)]
+        if default is None:
+            raise InputError(f"`variances` must cover every leaf or come with a `default`; got none for {leaf_name!r}.")
+        return default
+
+    def log_prior(params: Params) -> jax.Array:
+        leaves = trees.named_leaves(params)
+        for name in variances:
+            if not any(leaf == name or leaf.startswith(f"{name}/") for leaf in leaves):
+                raise InputError(f"`variances` must name leaves of the parameters; got {name!r}: {nearest(name, leaves)}")
+        terms = []
+        for name, leaf in leaves.items():
+            variance = variance_of(name)
+            constant = 0.5 * leaf.size * math.log(2 * math.pi * variance)
+            terms.append(-0.5 * jnp.sum(jnp.square(leaf)) / variance - constant)
+        return jnp.asarray(sum(terms))
+
+    return log_prior
+
+
+def _variance(variance: float | None, weight_decay: float | None, num_data: int | None) -> float:
+    if (variance is None) == (weight_decay is None):
+        raise InputError("`gaussian` must get either `variance` or `weight_decay`; got "
+                         + ("neither." if variance is None else "both."))
+    if variance is not None:
+        check(_positive(variance), "variance", "be a finite number > 0", variance)
+        return float(variance)
+    assert weight_decay is not None
+    check(_positive(weight_decay), "weight_decay", "be a finite number > 0", weight_decay)
+    check(num_data is not None and num_data >= 1, "num_data", "be given, >= 1, with `weight_decay`", num_data)
+    assert num_data is not None
+    return 1.0 / (num_data * weight_decay)
+
+
+def _positive(value: float) -> bool:
+    return math.isfinite(value) and value > 0

@@ -1,0 +1,97 @@
+"""Scalars as functions of the step, and step sizes in the terms of stochastic gradient descent.
+
+Every scalar hyperparameter of a sampler is a float or a schedule; any optax schedule is one.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from roamax.errors import check
+from roamax.types import Scalar, Schedule
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The same value at every step."""
+
+    value: float
+
+    def __call__(self, step: jax.Array) -> jax.Array:
+        return jnp.asarray(self.value)
+
+
+@dataclass(frozen=True)
+class PolynomialDecay:
+    """initial * (1 + step / delay) ** -power, the decay that makes SGLD exact in the limit (1/2 < power <= 1)."""
+
+    initial: float
+    delay: float = 1.0
+    power: float = 0.55
+
+    def __call__(self, step: jax.Array) -> jax.Array:
+        return self.initial * (1.0 + step / self.delay) ** -self.power
+
+
+@dataclass(frozen=True)
+class CyclicalCosine:
+    """peak * ((1 + cos(pi * t)) / 2) ** power, with t the part of its cycle that a step has come to."""
+
+    peak: float
+    cycle_length: int
+    power: float = 1.0
+
+    def __call__(self, step: jax.Array) -> jax.Array:
+        part = (step % self.cycle_length) / self.cycle_length
+        return self.peak * (0.5 * (1.0 + jnp.cos(jnp.pi * part))) ** self.power
+
+
+@dataclass(frozen=True)
+class CyclicalSwitch:
+    """0 in the first, exploring part of each cycle and `value` in the rest."""
+
+    value: float
+    cycle_length: int
+    exploration_ratio: float
+
+    def __call__(self, step: jax.Array) -> jax.Array:
+        exploring = (step % self.cycle_length) < self.exploration_ratio * self.cycle_length
+        return jnp.where(exploring, 0.0, self.value)
+
+
+def as_schedule(value: Scalar, argument: str, *, positive: bool = True) -> Schedule:
+    """A schedule from a float or a schedule. A float is checked: finite, and > 0 (or >= 0)."""
+    if callable(value):
+        return value
+    number = float(value)
+    good = math.isfinite(number) and (number > 0 if positive else number >= 0)
+    check(good, argument, f"be a finite number {'> 0' if positive else '>= 0'}, or a schedule", value)
+    return Constant(number)
+
+
+def describe(value: Any) -> Any:
+    """A hyperparameter as JSON can hold it: a number as it is, a schedule by its name and numbers."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Constant):
+        return value.value
+    if callable(value) and not hasattr(value, "__dataclass_fields__"):
+        return getattr(value, "__qualname__", type(value).__name__)
+    return str(value)
+
+
+def from_learning_rate(lr: float, momentum_decay: float, num_data: int) -> dict[str, float]:
+    """`step_size` and `friction` of `sghmc` that move as SGD with momentum does on the *mean* loss.
+
+    With momentum 1 - momentum_decay: step_size = sqrt(lr / num_data), friction = momentum_decay / step_size.
+
+        sghmc(posterior, **from_learning_rate(0.1, 0.1, num_data))
+    """
+    check(math.isfinite(lr) and lr > 0, "lr", "be a finite number > 0", lr)
+    check(0 < momentum_decay <= 1, "momentum_decay", "be in (0, 1]", momentum_decay)
+    check(num_data >= 1, "num_data", "be >= 1", num_data)
+    step_size = math.sqrt(lr / num_data)
+    return {"step_size": step_size, "friction": momentum_decay / step_size}

@@ -1,0 +1,63 @@
+"""The words that every other module speaks: parameters, batches, keys, samplers."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import jax
+
+Params: TypeAlias = Any
+"""Any pytree of floating-point arrays."""
+Batch: TypeAlias = Any
+"""A pytree of arrays with one leading length, of the same structure as the data."""
+Key: TypeAlias = jax.Array
+MetaParams: TypeAlias = Any
+"""The weights of a learned sampler: a pytree of arrays."""
+Schedule: TypeAlias = Callable[[jax.Array], jax.Array]
+"""A scalar as a function of the step, which counts from 0."""
+Scalar: TypeAlias = float | Schedule
+
+
+class State(Protocol):
+    """What the next step needs. Every sampler has its own; each has a position and counts its steps."""
+
+    @property
+    def position(self) -> Params: ...
+
+    @property
+    def step(self) -> jax.Array: ...
+
+
+class Info(NamedTuple):
+    """What a person may want to see of a step.
+
+    `energy` is that of the position the step started from, on full-data scale; `acceptance` is the
+    Metropolis acceptance probability, 1 for samplers without such a test.
+    """
+
+    energy: jax.Array
+    acceptance: jax.Array | float = 1.0
+
+
+class Sampler(NamedTuple):
+    """A Markov chain as two pure functions.
+
+    `init` makes a state from a position, `step` moves it with one batch. `collect`, where a sampler
+    has a say in it, tells from the number of steps taken whether the position may be kept as a draw.
+    `settings` names the sampler and its hyperparameters, so that a run folder can say what made it.
+    """
+
+    init: Callable[[Key, Params], Any]
+    step: Callable[[Key, Any, Batch], tuple[Any, Info]]
+    collect: Callable[[int], bool] | None = None
+    settings: Mapping[str, Any] = {}
+
+
+class LearnedSampler(NamedTuple):
+    """A family of samplers, indexed by meta-parameters.
+
+    `init` draws meta-parameters; `bind` makes the sampler they stand for. `bind` is traceable, so
+    that meta-parameters may be perturbed or differentiated under `jit`.
+    """
+
+    init: Callable[[Key], MetaParams]
+    bind: Callable[[MetaParams, Any], Sampler]
