@@ -33,7 +33,7 @@ class PolynomialDecay:
     power: float = 0.55
 
     def __call__(self, step: jax.Array) -> jax.Array:
-        return self.initial * (1.0 + step / self.delay) ** -self.power
+        return self.initial * (1.0 + jnp.asarray(step, float) / self.delay) ** -self.power
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class CyclicalCosine:
     power: float = 1.0
 
     def __call__(self, step: jax.Array) -> jax.Array:
-        part = (step % self.cycle_length) / self.cycle_length
+        part = jnp.asarray(step % self.cycle_length, float) / self.cycle_length
         return self.peak * (0.5 * (1.0 + jnp.cos(jnp.pi * part))) ** self.power
 
 
