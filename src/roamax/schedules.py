@@ -57,9 +57,13 @@ class CyclicalSwitch:
     cycle_length: int
     exploration_ratio: float
 
+    @property
+    def exploration_steps(self) -> int:
+        """How many steps of each cycle explore."""
+        return round(self.exploration_ratio * self.cycle_length)
+
     def __call__(self, step: jax.Array) -> jax.Array:
-        exploring = (step % self.cycle_length) < self.exploration_ratio * self.cycle_length
-        return jnp.where(exploring, 0.0, self.value)
+        return jnp.where(step % self.cycle_length < self.exploration_steps, 0.0, self.value)
 
 
 def as_schedule(value: Scalar, argument: str, *, positive: bool = True) -> Schedule:
