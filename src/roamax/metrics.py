@@ -65,7 +65,7 @@ def average(draw_predictions: ArrayLike) -> jax.Array:
 
 def accuracy(predictions: ArrayLike, labels: ArrayLike) -> float:
     """The share of labels that have the highest probability."""
-    return float(_accuracy(*_with_labels(predictions, labels)))
+    return float(np.mean(np.asarray(_correct(*_with_labels(predictions, labels)))))
 
 
 def nll(predictions: ArrayLike, labels: ArrayLike) -> float:
@@ -91,7 +91,9 @@ class Reliability(NamedTuple):
 def reliability(predictions: ArrayLike, labels: ArrayLike, bins: int = 15) -> Reliability:
     """Mean confidence and accuracy in equal-width bins of the top confidence."""
     check(bins == int(bins) and bins >= 1, "bins", "be a whole number >= 1", bins)
-    confidence, correct = map(np.asarray, _top(*_with_labels(predictions, labels)))
+    log_probs, classes = _with_labels(predictions, labels)
+    confidence = np.exp(np.max(np.asarray(log_probs), axis=-1))
+    correct = np.asarray(_correct(log_probs, classes))
     edges = np.linspace(0.0, 1.0, bins + 1)
     index = np.clip(np.digitize(confidence, edges, right=True) - 1, 0, bins - 1)
     count = np.bincount(index, minlength=bins)
@@ -130,7 +132,8 @@ def pairwise_kl(draw_predictions: ArrayLike) -> float:
 
 def agreement(predictions: ArrayLike, reference: ArrayLike) -> float:
     """The share of examples on which two predictives put the same class on top."""
-    return float(_agreement(*_pair(predictions, reference)))
+    log_p, log_q = _pair(predictions, reference)
+    return float(np.mean(np.asarray(_correct(log_p, jnp.argmax(log_q, axis=-1)))))
 
 
 def total_variation(predictions: ArrayLike, reference: ArrayLike) -> float:
@@ -145,8 +148,8 @@ def ood_auroc(in_predictions: ArrayLike, out_predictions: ArrayLike) -> float:
     """
     from sklearn.metrics import roc_auc_score
 
-    known = np.max(_averaged(in_predictions, "in_predictions"), axis=-1)
-    foreign = np.max(_averaged(out_predictions, "out_predictions"), axis=-1)
+    known = np.asarray(jnp.max(_averaged(in_predictions, "in_predictions"), axis=-1))
+    foreign = np.asarray(jnp.max(_averaged(out_predictions, "out_predictions"), axis=-1))
     is_known = np.repeat([1, 0], [len(known), len(foreign)])
     return float(roc_auc_score(is_known, np.concatenate([known, foreign])))
 
@@ -215,8 +218,8 @@ def _average(log_probs: jax.Array) -> jax.Array:
 
 
 @jax.jit
-def _accuracy(log_probs: jax.Array, labels: jax.Array) -> jax.Array:
-    return jnp.mean(jnp.argmax(log_probs, axis=-1) == labels, dtype=log_probs.dtype)
+def _correct(log_probs: jax.Array, labels: jax.Array) -> jax.Array:
+    return jnp.argmax(log_probs, axis=-1) == labels
 
 
 @jax.jit
@@ -228,11 +231,6 @@ def _nll(log_probs: jax.Array, labels: jax.Array) -> jax.Array:
 def _brier(log_probs: jax.Array, labels: jax.Array) -> jax.Array:
     targets = jax.nn.one_hot(labels, log_probs.shape[-1], dtype=log_probs.dtype)
     return jnp.mean(jnp.sum(jnp.square(jnp.exp(log_probs) - targets), axis=-1))
-
-
-@jax.jit
-def _top(log_probs: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return jnp.exp(jnp.max(log_probs, axis=-1)), jnp.argmax(log_probs, axis=-1) == labels
 
 
 @jax.jit
@@ -263,11 +261,6 @@ def _pairwise_kl(log_probs: jax.Array) -> jax.Array:
     covariance = jnp.sum((probs - jnp.mean(probs, axis=0, keepdims=True)) * centred, axis=0) / (len(probs) - 1)
     disputed = jnp.any(ruled_out, axis=0) & ~jnp.all(ruled_out, axis=0)
     return jnp.sum(jnp.where(disputed, jnp.inf, covariance), axis=-1)
-
-
-@jax.jit
-def _agreement(log_p: jax.Array, log_q: jax.Array) -> jax.Array:
-    return jnp.mean(jnp.argmax(log_p, axis=-1) == jnp.argmax(log_q, axis=-1), dtype=log_p.dtype)
 
 
 @jax.jit
