@@ -14,6 +14,20 @@ def zeros_like(tree: Params) -> Params:
     return jax.tree.map(jnp.zeros_like, tree)
 
 
+def linear(*terms: tuple[jax.Array | float, Params]) -> Params:
+    """The sum of scalar * tree over `terms`, in the dtypes of the first tree.
+
+    Scalars are cast leaf by leaf: a float32 schedule must not turn float16 parameters into float32.
+    """
+    scalars, operands = zip(*terms, strict=True)
+
+    def combine(*leaves: jax.Array) -> jax.Array:
+        dtype = leaves[0].dtype
+        return sum(jnp.asarray(scalar, dtype) * leaf for scalar, leaf in zip(scalars, leaves, strict=True))  # type: ignore
+
+    return jax.tree.map(combine, *operands)
+
+
 def size(tree: Params) -> int:
     """How many scalars a tree holds."""
     return sum(math.prod(jnp.shape(leaf)) for leaf in jax.tree.leaves(tree))

@@ -1,0 +1,88 @@
+"""Deep ensembles (Lakshminarayanan et al., 2017): members trained by optax, each end of training a draw."""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from roamax import trees
+from roamax.errors import InputError, check
+from roamax.posterior import Posterior
+from roamax.schedules import CyclicalCosine, as_schedule, describe
+from roamax.types import Batch, Info, Key, Params, Sampler
+
+
+class EnsembleState(NamedTuple):
+    """The member's position, its optimizer's state, and the number of steps taken by all members so far."""
+
+    position: Params
+    optimizer: Any
+    step: jax.Array
+
+
+def ensemble(
+    posterior: Posterior,
+    *,
+    member_steps: int,
+    init: Callable[[Key], Params] | None = None,
+    optimizer: Any = None,
+    learning_rate: float = 0.1,
+    momentum: float = 0.9,
+    temperature: float = 0.0,
+) -> Sampler:
+    """One member after another, each trained for `member_steps` on the mean energy U / N.
+
+    The default optimizer is SGD with `momentum` and a cosine decay of `learning_rate` to 0; `optimizer` may be
+    any optax transformation instead. A member starts anew from `init(key)`; without `init` it goes on from where
+    the last one ended, with its optimizer reset: a snapshot ensemble. The end of each member is a draw, so
+    `num_samples` is the number of members (`burn_in=0`, `thinning=1`).
+
+    With `temperature` T > 0 the default optimizer's gradient gets noise N(0, 2 (1 - momentum) T / (N lr)), which
+    makes each member an annealed SGHMC chain; T = 0, the default, trains plain members.
+    """
+    import optax
+
+    check(member_steps == int(member_steps) and member_steps >= 1, "member_steps", "be a whole number >= 1", member_steps)
+    check(math.isfinite(learning_rate) and learning_rate > 0, "learning_rate", "be a finite number > 0", learning_rate)
+    check(0 <= momentum < 1, "momentum", "be in [0, 1)", momentum)
+    as_schedule(temperature, "temperature", positive=False)
+    if optimizer is not None and temperature > 0:
+        raise InputError(f"`temperature` must be 0 with an `optimizer` of your own; got {temperature}.")
+    rate_at = CyclicalCosine(learning_rate, int(member_steps))
+    transform = optimizer if optimizer is not None else optax.sgd(rate_at, momentum or None)
+
+    def start(position: Params, step: jax.Array) -> EnsembleState:
+        return EnsembleState(position, transform.init(position), step)
+
+    def begin(key: Key, position: Params) -> EnsembleState:
+        return start(position, jnp.zeros((), jnp.int32))
+
+    def next_member(key: Key, state: EnsembleState) -> EnsembleState:
+        position = state.position if init is None else init(key)
+        return start(position, state.step)
+
+    def step(key: Key, state: EnsembleState, batch: Batch) -> tuple[EnsembleState, Info]:
+        init_key, noise_key = jax.random.split(key)
+        is_over = (state.step > 0) & (state.step % member_steps == 0)
+        state = jax.lax.cond(is_over, next_member, lambda key, state: state, init_key, state)
+        energy, gradient = posterior.energy_and_grad(state.position, batch)
+        gradient = trees.linear((1 / posterior.num_data, gradient))
+        if temperature > 0:
+            scale = jnp.sqrt(2 * (1 - momentum) * temperature / (posterior.num_data * rate_at(state.step)))
+            gradient = trees.linear((1.0, gradient), (scale, trees.normal_like(noise_key, gradient)))
+        updates, optimizer_state = transform.update(gradient, state.optimizer, state.position)
+        position = optax.apply_updates(state.position, updates)
+        return EnsembleState(position, optimizer_state, state.step + 1), Info(energy)
+
+    settings = {
+        "name": "ensemble",
+        "member_steps": member_steps,
+        "restarts": init is not None,
+        "optimizer": "sgd" if optimizer is None else describe(optimizer.update),
+        "learning_rate": learning_rate,
+        "momentum": momentum,
+        "temperature": temperature,
+    }
+    return Sampler(begin, step, lambda steps_taken: steps_taken % member_steps == 0, settings)

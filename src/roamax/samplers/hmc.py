@@ -1,0 +1,140 @@
+"""HMC and NUTS by blackjax behind our interface, on the full batch: the reference that others are held to."""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from roamax import trees
+from roamax.errors import check
+from roamax.posterior import Posterior
+from roamax.schedules import as_schedule, describe
+from roamax.types import Batch, Info, Key, Params, Sampler, Scalar
+
+
+class HMCState(NamedTuple):
+    """The position, the state of the step-size adaptation, and the number of steps taken."""
+
+    position: Params
+    adaptation: Any
+    step: jax.Array
+
+
+def hmc(
+    posterior: Posterior,
+    *,
+    num_integration_steps: int = 20,
+    step_size: float = 0.01,
+    adaptation_steps: int = 300,
+    target_acceptance: float = 0.8,
+    inverse_mass_matrix: jax.Array | None = None,
+    temperature: Scalar = 1.0,
+) -> Sampler:
+    """Hamiltonian Monte Carlo with a Metropolis test, exact for exp(-U / T).
+
+    Needs the full batch (`batch_size=None` in `roamax.sample`). During the first `adaptation_steps` steps,
+    which never give draws, dual averaging moves the step size from `step_size` towards the
+    `target_acceptance`; 0 keeps it fixed. `inverse_mass_matrix` is the diagonal (d,) or dense (d, d) for the
+    raveled parameters, by default the identity.
+    """
+    check(num_integration_steps >= 1, "num_integration_steps", "be a whole number >= 1", num_integration_steps)
+
+    def build() -> Callable:
+        from blackjax.mcmc import hmc as blackjax_hmc
+
+        kernel = blackjax_hmc.build_kernel()
+        return lambda *arguments: kernel(*arguments, num_integration_steps)
+
+    extra = {"name": "hmc", "num_integration_steps": num_integration_steps}
+    return _metropolis(
+        posterior, build, extra, step_size, adaptation_steps, target_acceptance, inverse_mass_matrix, temperature
+    )
+
+
+def nuts(
+    posterior: Posterior,
+    *,
+    step_size: float = 0.01,
+    adaptation_steps: int = 300,
+    target_acceptance: float = 0.8,
+    inverse_mass_matrix: jax.Array | None = None,
+    temperature: Scalar = 1.0,
+) -> Sampler:
+    """HMC that chooses the length of each trajectory itself (Hoffman and Gelman, 2014); else as `hmc`."""
+
+    def build() -> Callable:
+        from blackjax.mcmc import nuts as blackjax_nuts
+
+        return blackjax_nuts.build_kernel()
+
+    return _metropolis(
+        posterior, build, {"name": "nuts"}, step_size, adaptation_steps, target_acceptance, inverse_mass_matrix,
+        temperature,
+    )  # fmt: skip
+
+
+def _metropolis(
+    posterior: Posterior,
+    build: Callable[[], Callable],
+    extra: dict[str, Any],
+    step_size: float,
+    adaptation_steps: int,
+    target_acceptance: float,
+    inverse_mass_matrix: jax.Array | None,
+    temperature: Scalar,
+) -> Sampler:
+    check(math.isfinite(step_size) and step_size > 0, "step_size", "be a finite number > 0", step_size)
+    check(adaptation_steps >= 0, "adaptation_steps", "be a whole number >= 0", adaptation_steps)
+    check(0 < target_acceptance < 1, "target_acceptance", "be in (0, 1)", target_acceptance)
+    temperature_at = as_schedule(temperature, "temperature")
+
+    def adaptation() -> tuple[Callable, Callable, Callable]:
+        from blackjax.adaptation.step_size import dual_averaging_adaptation
+
+        return dual_averaging_adaptation(target_acceptance)
+
+    def init(key: Key, position: Params) -> HMCState:
+        start = jax.tree.map(jnp.asarray, adaptation()[0](step_size))
+        return HMCState(position, start, jnp.zeros((), jnp.int32))
+
+    def step(key: Key, state: HMCState, batch: Batch) -> tuple[HMCState, Info]:
+        length = trees.leading_length(batch, "batch")
+        check(length == posterior.num_data, "batch_size", f"be the whole data set, {posterior.num_data}, or None", length)
+        # blackjax mixes dtypes and ranks in ways that strict settings refuse.
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+            return move(key, state, batch)
+
+    def move(key: Key, state: HMCState, batch: Batch) -> tuple[HMCState, Info]:
+        from blackjax.mcmc.hmc import init as start_trajectory
+
+        temperature = temperature_at(state.step)
+        _, update, final = adaptation()
+        adapting = state.step < adaptation_steps
+        averaged = final(state.adaptation) if adaptation_steps else step_size
+        epsilon = jnp.where(adapting, jnp.exp(state.adaptation.log_step_size), averaged)
+        dtype = jnp.result_type(*jax.tree.leaves(state.position))
+        metric = jnp.ones(trees.size(state.position), dtype) if inverse_mass_matrix is None else inverse_mass_matrix
+
+        def log_density(position: Params) -> jax.Array:
+            return -posterior.energy(position, batch) / jnp.asarray(temperature, dtype)
+
+        start = start_trajectory(state.position, log_density)
+        end, info = build()(key, start, log_density, epsilon.astype(dtype), metric)
+        adapted = update(state.adaptation, info.acceptance_rate)
+        adapted = jax.tree.map(
+            lambda new, old: jnp.where(adapting, new.astype(old.dtype), old), adapted, state.adaptation
+        )
+        energy = -start.logdensity * jnp.asarray(temperature, dtype)
+        return HMCState(end.position, adapted, state.step + 1), Info(energy, info.acceptance_rate)
+
+    settings = {
+        **extra,
+        "step_size": step_size,
+        "adaptation_steps": adaptation_steps,
+        "target_acceptance": target_acceptance,
+        "inverse_mass_matrix": None if inverse_mass_matrix is None else jnp.asarray(inverse_mass_matrix).tolist(),
+        "temperature": describe(temperature),
+    }
+    return Sampler(init, step, lambda steps_taken: steps_taken > adaptation_steps, settings)
