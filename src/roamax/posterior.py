@@ -30,16 +30,24 @@ class Posterior:
     def __post_init__(self) -> None:
         check(callable(self.log_likelihood), "log_likelihood", "be a function of (params, batch)", self.log_likelihood)
         check(callable(self.log_prior), "log_prior", "be a function of params", self.log_prior)
-        check(self.num_data == int(self.num_data) and self.num_data >= 1, "num_data", "be a whole number >= 1",
-              self.num_data)
+        check(
+            self.num_data == int(self.num_data) and self.num_data >= 1,
+            "num_data",
+            "be a whole number >= 1",
+            self.num_data,
+        )
 
     def energy(self, params: Params, batch: Batch) -> jax.Array:
         """The energy of `params`, estimated from `batch`, on full-data scale."""
         length = leading_length(batch, "batch")
         check(length <= self.num_data, "num_data", f"be at least the length of a batch, {length}", self.num_data)
         log_likelihood = self.log_likelihood(params, batch)
-        check(log_likelihood.shape == (length,), "log_likelihood", f"return one number an example, shape {(length,)}",
-              log_likelihood.shape)
+        check(
+            log_likelihood.shape == (length,),
+            "log_likelihood",
+            f"return one number an example, shape {(length,)}",
+            log_likelihood.shape,
+        )
         return -(self.num_data / length) * jnp.sum(log_likelihood) - self.log_prior(params)
 
     def energy_and_grad(self, params: Params, batch: Batch) -> tuple[jax.Array, Params]:

@@ -64,7 +64,9 @@ def layerwise_gaussian(variances: Mapping[str, float], *, default: float | None 
         leaves = trees.named_leaves(params)
         for name in variances:
             if not any(leaf == name or leaf.startswith(f"{name}/") for leaf in leaves):
-                raise InputError(f"`variances` must name leaves of the parameters; got {name!r}: {nearest(name, leaves)}")
+                raise InputError(
+                    f"`variances` must name leaves of the parameters; got {name!r}: {nearest(name, leaves)}"
+                )
         terms = []
         for name, leaf in leaves.items():
             variance = variance_of(name)
@@ -77,8 +79,10 @@ def layerwise_gaussian(variances: Mapping[str, float], *, default: float | None 
 
 def _variance(variance: float | None, weight_decay: float | None, num_data: int | None) -> float:
     if (variance is None) == (weight_decay is None):
-        raise InputError("`gaussian` must get either `variance` or `weight_decay`; got "
-                         + ("neither." if variance is None else "both."))
+        raise InputError(
+            "`gaussian` must get either `variance` or `weight_decay`; got "
+            + ("neither." if variance is None else "both.")
+        )
     if variance is not None:
         check(_positive(variance), "variance", "be a finite number > 0", variance)
         return float(variance)

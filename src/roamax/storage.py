@@ -83,7 +83,7 @@ def locked(folder: Path) -> Iterator[None]:
     """Hold `folder` for this process; a second process is refused with the first one's pid."""
     path = folder / ".lock"
     try:
-        file = open(path, "a+")
+        file = open(path, "a+")  # noqa: SIM115 (held open by the `with` below, once opening itself has not failed)
     except OSError as error:
         raise FileError(f"{path} could not be written: {error.strerror}.") from error
     with file:
@@ -92,7 +92,9 @@ def locked(folder: Path) -> Iterator[None]:
         except OSError as error:
             file.seek(0)
             holder = file.read().strip() or "unknown"
-            raise FileError(f"{folder} is in use by process {holder}: wait for it, or choose another folder.") from error
+            raise FileError(
+                f"{folder} is in use by process {holder}: wait for it, or choose another folder."
+            ) from error
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()

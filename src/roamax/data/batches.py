@@ -37,29 +37,18 @@ class Window(NamedTuple):
 
 
 class BatchSource(Protocol):
-    """Batches for chains that each have a data key of their own."""
+    """Batches for chains that each have a data key of their own.
+
+    `read(shared, per_chain, key, step, start)` gives the batch of one chain at one step of the window that begins
+    at `start`. It is traced, and holds no arrays: equal readers share a compiled program.
+    """
+
+    @property
+    def read(self) -> Callable[[Any, Any, Key, jax.Array, jax.Array], Batch]: ...
 
     def window(self, step: int, keys: Key) -> Window:
         """The window that `step` lies in, for the chains with these data keys. Runs on the host."""
         ...
-
-    def batch(self, shared: Any, per_chain: Any, key: Key, step: jax.Array, start: jax.Array) -> Batch:
-        """The batch of one chain at one step of the window that begins at `start`. Traced."""
-        ...
-
-
-class FullBatch(NamedTuple):
-    """All data at every step."""
-
-    data: Batch
-
-    def window(self, step: int, keys: Key) -> Window:
-        """One window for the whole run."""
-        return Window(0, math.inf, self.data, ())
-
-    def batch(self, shared: Any, per_chain: Any, key: Key, step: jax.Array, start: jax.Array) -> Batch:
-        """All data."""
-        return shared
 
 
 class WithReplacement(NamedTuple):
@@ -100,42 +89,60 @@ class ShuffledEpochs(NamedTuple):
         return jax.lax.dynamic_slice(per_chain, (epoch, place * self.batch_size), (1, self.batch_size))[0]
 
 
+Order = ShuffledEpochs | WithReplacement
+
+
+class FullBatch(NamedTuple):
+    """All data at every step."""
+
+    data: Batch
+
+    @property
+    def read(self) -> Callable[..., Batch]:
+        """All of it."""
+        return _read_whole
+
+    def window(self, step: int, keys: Key) -> Window:
+        """One window for the whole run."""
+        return Window(0, math.inf, self.data, ())
+
+
 class OnDevice(NamedTuple):
     """Arrays on the device; the compiled loop gathers each batch itself."""
 
     data: Batch
-    order: ShuffledEpochs | WithReplacement
+    order: Order
+
+    @property
+    def read(self) -> Callable[..., Batch]:
+        """Gather the rows that the order names."""
+        return _Gather(self.order)
 
     def window(self, step: int, keys: Key) -> Window:
         """The order's window, with the data."""
         return self.order.window(step, keys)._replace(shared=self.data)
-
-    def batch(self, shared: Any, per_chain: Any, key: Key, step: jax.Array, start: jax.Array) -> Batch:
-        """The rows that the order names."""
-        rows = self.order.rows(per_chain, key, step, start)
-        return jax.tree.map(lambda array: array.at[rows].get(mode="promise_in_bounds"), shared)
 
 
 class Streamed(NamedTuple):
     """Arrays that stay in host memory or in a mapped file; windows of gathered batches go to the device."""
 
     data: Batch
-    order: ShuffledEpochs | WithReplacement
+    order: Order
     window_steps: int
+
+    @property
+    def read(self) -> Callable[..., Batch]:
+        """Take the batch that was gathered for this step and chain."""
+        return _read_own
 
     def window(self, step: int, keys: Key) -> Window:
         """The batches of the next few steps, gathered on the host, for every chain."""
         outer = self.order.window(step, keys)
         start = step - (step - outer.start) % self.window_steps
         stop = min(start + self.window_steps, outer.stop)
-        steps = jnp.minimum(start + jnp.arange(self.window_steps), int(stop) - 1)
+        steps = jnp.asarray([min(start + i, int(stop) - 1) for i in range(self.window_steps)], jnp.int32)
         rows = np.asarray(_row_numbers(self.order, outer.per_chain, keys, steps, jnp.int32(outer.start)))
-        batches = jax.tree.map(lambda array: jnp.asarray(array[rows]), self.data)
-        return Window(start, stop, (), batches)
-
-    def batch(self, shared: Any, per_chain: Any, key: Key, step: jax.Array, start: jax.Array) -> Batch:
-        """The batch that was gathered for this step."""
-        return jax.tree.map(lambda array: array[step - start], per_chain)
+        return Window(start, stop, (), jax.tree.map(lambda array: jnp.asarray(array[rows]), self.data))
 
 
 class Called(NamedTuple):
@@ -145,17 +152,37 @@ class Called(NamedTuple):
     window_steps: int
     num_steps: int
 
-    def window(self, step: int, keys: Key) -> Window:
-        """The batches of the next few steps."""
-        start = step - step % self.window_steps
-        stop = min(start + self.window_steps, self.num_steps)
-        batches = [self.function(i) for i in range(start, stop)]
-        batches += [batches[-1]] * (self.window_steps - len(batches))
-        return Window(start, stop, jax.tree.map(lambda *arrays: jnp.asarray(np.stack(arrays)), *batches), ())
+    @property
+    def read(self) -> Callable[..., Batch]:
+        """Take the batch that the function returned for this step."""
+        return _read_shared
 
-    def batch(self, shared: Any, per_chain: Any, key: Key, step: jax.Array, start: jax.Array) -> Batch:
-        """The batch that the function returned for this step."""
-        return jax.tree.map(lambda array: array[step - start], shared)
+    def window(self, step: int, keys: Key) -> Window:
+        """The batches of the next few steps; a resumed run asks for none before `step`."""
+        stop = min(step + self.window_steps, self.num_steps)
+        batches = [self.function(i) for i in range(step, stop)]
+        batches += [batches[-1]] * (self.window_steps - len(batches))
+        return Window(step, stop, jax.tree.map(lambda *arrays: jnp.asarray(np.stack(arrays)), *batches), ())
+
+
+class _Gather(NamedTuple):
+    order: Order
+
+    def __call__(self, shared: Any, per_chain: Any, key: Key, step: jax.Array, start: jax.Array) -> Batch:
+        rows = self.order.rows(per_chain, key, step, start)
+        return jax.tree.map(lambda array: array.at[rows].get(mode="promise_in_bounds"), shared)
+
+
+def _read_whole(shared: Any, per_chain: Any, key: Key, step: jax.Array, start: jax.Array) -> Batch:
+    return shared
+
+
+def _read_own(shared: Any, per_chain: Any, key: Key, step: jax.Array, start: jax.Array) -> Batch:
+    return jax.tree.map(lambda array: array[step - start], per_chain)
+
+
+def _read_shared(shared: Any, per_chain: Any, key: Key, step: jax.Array, start: jax.Array) -> Batch:
+    return jax.tree.map(lambda array: array[step - start], shared)
 
 
 def batch_source(
@@ -192,13 +219,14 @@ class _FromIterator:
         try:
             return next(self.iterator)
         except StopIteration:
-            raise InputError(f"`data` must give a batch for every step; got an iterator that ended at step {step}.") from None
+            raise InputError(
+                f"`data` must give a batch for every step; got an iterator that ended at step {step}."
+            ) from None
 
 
 def _called(function: Callable[[int], Batch], batch_size: int | None, num_steps: int) -> Called:
     if batch_size is not None:
         raise InputError(f"`batch_size` must be None when `data` makes the batches itself; got {batch_size}.")
-    # A function may be asked twice for a step, an iterator may not: windows of a fixed, modest number of steps.
     return Called(function, min(32, num_steps), num_steps)
 
 

@@ -28,10 +28,16 @@ def cyclical(
     With `thinning` = the steps of a cycle's sampling part, `roamax.sample` takes one draw at the end of each.
     """
     as_schedule(step_size, "step_size")
-    check(cycle_length == int(cycle_length) and cycle_length >= 2, "cycle_length", "be a whole number >= 2", cycle_length)
+    check(
+        cycle_length == int(cycle_length) and cycle_length >= 2, "cycle_length", "be a whole number >= 2", cycle_length
+    )
     switch = CyclicalSwitch(temperature, int(cycle_length), exploration_ratio)
-    check(0 <= exploration_ratio < 1 and switch.exploration_steps < cycle_length, "exploration_ratio",
-          "be in [0, 1) and leave at least one step of a cycle to sample", exploration_ratio)
+    check(
+        0 <= exploration_ratio < 1 and switch.exploration_steps < cycle_length,
+        "exploration_ratio",
+        "be in [0, 1) and leave at least one step of a cycle to sample",
+        exploration_ratio,
+    )
     as_schedule(temperature, "temperature", positive=False)
     lookup({"sghmc": sghmc, "sgld": sgld}, kernel, "kernel")
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -44,14 +44,16 @@ def ensemble(
     """
     import optax
 
-    check(member_steps == int(member_steps) and member_steps >= 1, "member_steps", "be a whole number >= 1", member_steps)
+    check(
+        member_steps == int(member_steps) and member_steps >= 1, "member_steps", "be a whole number >= 1", member_steps
+    )
     check(math.isfinite(learning_rate) and learning_rate > 0, "learning_rate", "be a finite number > 0", learning_rate)
     check(0 <= momentum < 1, "momentum", "be in [0, 1)", momentum)
     as_schedule(temperature, "temperature", positive=False)
     if optimizer is not None and temperature > 0:
         raise InputError(f"`temperature` must be 0 with an `optimizer` of your own; got {temperature}.")
     rate_at = CyclicalCosine(learning_rate, int(member_steps))
-    transform = optimizer if optimizer is not None else optax.sgd(rate_at, momentum or None)
+    transform = optimizer if optimizer is not None else optax.sgd(cast(Any, rate_at), momentum or None)
 
     def start(position: Params, step: jax.Array) -> EnsembleState:
         return EnsembleState(position, transform.init(position), step)

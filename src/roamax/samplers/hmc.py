@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -44,8 +45,7 @@ def hmc(
     def build() -> Callable:
         from blackjax.mcmc import hmc as blackjax_hmc
 
-        kernel = blackjax_hmc.build_kernel()
-        return lambda *arguments: kernel(*arguments, num_integration_steps)
+        return partial(blackjax_hmc.build_kernel(), num_integration_steps=num_integration_steps)
 
     extra = {"name": "hmc", "num_integration_steps": num_integration_steps}
     return _metropolis(
@@ -101,7 +101,9 @@ def _metropolis(
 
     def step(key: Key, state: HMCState, batch: Batch) -> tuple[HMCState, Info]:
         length = trees.leading_length(batch, "batch")
-        check(length == posterior.num_data, "batch_size", f"be the whole data set, {posterior.num_data}, or None", length)
+        check(
+            length == posterior.num_data, "batch_size", f"be the whole data set, {posterior.num_data}, or None", length
+        )
         # blackjax mixes dtypes and ranks in ways that strict settings refuse.
         with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
             return move(key, state, batch)

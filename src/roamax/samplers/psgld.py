@@ -73,9 +73,7 @@ def psgld(
         if curvature is not None:
             drift = trees.linear((1.0, drift), (-temperature, jax.tree.map(gamma, mean_square, gradient, curvature)))
         noise = jax.tree.map(lambda g, xi: jnp.sqrt(g) * xi, scale, trees.normal_like(noise_key, state.position))
-        position = trees.linear(
-            (1.0, state.position), (-epsilon, drift), (jnp.sqrt(2 * epsilon * temperature), noise)
-        )
+        position = trees.linear((1.0, state.position), (-epsilon, drift), (jnp.sqrt(2 * epsilon * temperature), noise))
         return PSGLDState(position, mean_square, state.step + 1), Info(energy)
 
     settings = {
