@@ -1,0 +1,129 @@
+"""A convolution and a recurrent layer over words, for sentiment: the network of Wenzel et al. (2020)."""
+
+import functools
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from roamax.errors import check
+from roamax.models.model import check_whole
+
+PADDING = 0
+"""The token that fills up short texts."""
+
+
+class Conv1D(nn.Module):
+    """A convolution over time, unpadded: the products for all places of the kernel at once, shifted and summed.
+
+    XLA's own convolution has slow derivatives inside a loop on CPU, and three-dimensional products are slow
+    there too; one flat product is neither.
+    """
+
+    features: int
+    width: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """(n, time, channels) to (n, time - width + 1, features)."""
+        _, time, channels = x.shape
+        kernel = self.param("kernel", nn.initializers.lecun_normal(), (self.width, channels, self.features))
+        bias = self.param("bias", nn.initializers.zeros, (self.features,))
+        products = _flat_product(x, kernel.transpose(1, 0, 2).reshape(channels, -1))
+        length = time - self.width + 1
+        places = (
+            products[:, place : place + length, place * self.features :][..., : self.features]
+            for place in range(self.width)
+        )
+        return functools.reduce(jnp.add, places) + bias.reshape(1, 1, -1)
+
+
+class LSTM(nn.Module):
+    """The last state of a long short-term memory.
+
+        a_i, a_f, a_o, a_g = W x + R h + b
+        c <- sigmoid(a_f + 1) * c + sigmoid(a_i) * tanh(a_g)
+        h <- sigmoid(a_o) * tanh(c)
+
+    Steps where `present` is false leave the state as it is.
+    """
+
+    units: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array, present: jax.Array) -> jax.Array:
+        """(n, time, features) and (n, time) to (n, units)."""
+        kernel = self.param("kernel", nn.initializers.lecun_normal(), (x.shape[-1], 4 * self.units))
+        recurrent = self.param("recurrent_kernel", nn.initializers.orthogonal(), (self.units, 4 * self.units))
+        bias = self.param("bias", nn.initializers.zeros, (4 * self.units,))
+
+        def step(state: tuple[jax.Array, jax.Array], inputs: tuple[jax.Array, jax.Array]):
+            h, c = state
+            projected, here = inputs
+            i, f, o, g = jnp.split(projected + h @ recurrent, 4, axis=-1)
+            # The one makes a memory that keeps, not one that forgets, the centre of a prior around 0.
+            new_c = jax.nn.sigmoid(f + 1.0) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+            new_h = jax.nn.sigmoid(o) * jnp.tanh(new_c)
+            return (jnp.where(here, new_h, h), jnp.where(here, new_c, c)), None
+
+        # All that does not depend on the state is one large product outside the loop.
+        projected = (_flat_product(x, kernel) + bias.reshape(1, 1, -1)).swapaxes(0, 1)
+        start = jnp.zeros((x.shape[0], self.units), projected.dtype)
+        (h, _), _ = jax.lax.scan(step, (start, start), (projected, present.T[:, :, None]))
+        return h
+
+
+class CNNLSTM(nn.Module):
+    """Embedding, convolution over time, ReLU, max pool over time, LSTM, dense."""
+
+    num_classes: int
+    vocabulary: int
+    embedding: int
+    filters: int
+    kernel: int
+    pool: int
+    units: int
+    length: int | None
+
+    @nn.compact
+    def __call__(self, tokens: jax.Array) -> jax.Array:
+        """Logits from word numbers of shape (n, length)."""
+        check(tokens.ndim == 2, "x", "hold rows of word numbers, shape (n, length)", tokens.shape)
+        tokens = tokens[:, : self.length]
+        least = self.kernel + self.pool - 1
+        check(tokens.shape[1] >= least, "x", f"hold at least {least} words a row", tokens.shape[1])
+        x = nn.Embed(self.vocabulary, self.embedding, name="embedding")(tokens)
+        x = jax.nn.relu(Conv1D(self.filters, self.kernel, name="conv")(x))
+        x = _over_time(x, x.shape[1] // self.pool, self.pool).max(2)
+        present = _over_time(tokens[..., None] != PADDING, x.shape[1], self.pool).any((2, 3))
+        return nn.Dense(self.num_classes, name="output")(LSTM(self.units, name="lstm")(x, present))
+
+
+def cnn_lstm(
+    num_classes: int = 2,
+    vocabulary: int = 20_000,
+    embedding: int = 128,
+    filters: int = 64,
+    kernel: int = 5,
+    pool: int = 4,
+    units: int = 70,
+    length: int | None = None,
+) -> nn.Module:
+    """Logits of a text from its word numbers; 0 pads short texts, at either end.
+
+    `length` cuts texts to their first words. Izmailov et al. (2021) take `units=128`.
+    """
+    check_whole(num_classes, "num_classes", least=2)
+    sizes = {"vocabulary": vocabulary, "embedding": embedding, "filters": filters, "kernel": kernel, "pool": pool}
+    for argument, value in {**sizes, "units": units, "length": 1 if length is None else length}.items():
+        check_whole(value, argument)
+    return CNNLSTM(num_classes, vocabulary, embedding, filters, kernel, pool, units, length)
+
+
+def _flat_product(x: jax.Array, matrix: jax.Array) -> jax.Array:
+    return (x.reshape(-1, x.shape[-1]) @ matrix).reshape(*x.shape[:-1], -1)
+
+
+def _over_time(x: jax.Array, steps: int, pool: int) -> jax.Array:
+    """(n, time, features) as (n, steps, pool, features), without what is left over at the end."""
+    return x[:, : steps * pool].reshape(x.shape[0], steps, pool, x.shape[-1])

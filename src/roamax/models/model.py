@@ -1,0 +1,68 @@
+"""What a model is here, and what every model of the zoo does to its inputs."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from roamax.errors import check, lookup
+from roamax.types import Key, Params
+
+
+class Model(NamedTuple):
+    """A network as two pure functions on a plain pytree of parameters.
+
+    `init(key, example_x)` draws parameters for inputs shaped like `example_x` (with its leading axis, of any
+    length): float64 where `example_x` is, float32 otherwise. `apply(params, x)` gives logits for classes, or a
+    mean and a scale for real targets, computed in the dtype of the parameters.
+    """
+
+    name: str
+    init: Callable[[Key, Any], Params]
+    apply: Callable[[Params, Any], Any]
+
+
+ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "elu": jax.nn.elu,
+    "gelu": jax.nn.gelu,
+    "leaky_relu": jax.nn.leaky_relu,
+    "relu": jax.nn.relu,
+    "sigmoid": jax.nn.sigmoid,
+    "softplus": jax.nn.softplus,
+    "swish": jax.nn.swish,
+    "tanh": jnp.tanh,
+}
+
+
+def activation(name: str) -> Callable[[jax.Array], jax.Array]:
+    """The elementwise function of that name."""
+    return lookup(ACTIVATIONS, name, "activation")
+
+
+def as_floats(x: Any, dtype: Any) -> jax.Array:
+    """Inputs in the dtype of the parameters; bytes, which are how images are stored, go to [0, 1]."""
+    x = jnp.asarray(x)
+    return x.astype(dtype) / 255 if x.dtype == jnp.uint8 else x.astype(dtype)
+
+
+def as_images(x: jax.Array) -> jax.Array:
+    """Images with a channel axis; grey ones may come without it."""
+    check(x.ndim in (3, 4), "x", "hold images of shape (height, width) or (height, width, channels)", x.shape[1:])
+    return x if x.ndim == 4 else x[..., None]
+
+
+def parameter_dtype(params: Params) -> Any:
+    """The dtype that a model computes in."""
+    return jnp.result_type(jax.tree.leaves(params)[0])
+
+
+def initial_dtype(example_x: Any) -> Any:
+    """The dtype of new parameters: double precision only for inputs that have it."""
+    return jnp.float64 if jnp.result_type(example_x) == jnp.float64 else jnp.float32
+
+
+def check_whole(value: int, argument: str, least: int = 1) -> None:
+    """Raise an `InputError` unless `value` is a whole number of at least `least`."""
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    check(whole and value >= least, argument, f"be a whole number >= {least}", value)
