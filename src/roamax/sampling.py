@@ -6,7 +6,6 @@ are cut, and a resumed run executes the very program of an unbroken one.
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple

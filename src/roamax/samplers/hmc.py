@@ -1,6 +1,5 @@
 """HMC and NUTS by blackjax behind our interface, on the full batch: the reference that others are held to."""
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -9,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from roamax import trees
-from roamax.errors import check
+from roamax.errors import InputError, check
 from roamax.posterior import Posterior
 from roamax.schedules import as_schedule, describe
 from roamax.types import Batch, Info, Key, Params, Sampler, Scalar
@@ -27,7 +26,7 @@ def hmc(
     posterior: Posterior,
     *,
     num_integration_steps: int = 20,
-    step_size: float = 0.01,
+    step_size: Scalar = 0.01,
     adaptation_steps: int = 300,
     target_acceptance: float = 0.8,
     inverse_mass_matrix: jax.Array | None = None,
@@ -37,7 +36,7 @@ def hmc(
 
     Needs the full batch (`batch_size=None` in `roamax.sample`). During the first `adaptation_steps` steps,
     which never give draws, dual averaging moves the step size from `step_size` towards the
-    `target_acceptance`; 0 keeps it fixed. `inverse_mass_matrix` is the diagonal (d,) or dense (d, d) for the
+    `target_acceptance`; with 0 it stays as given. `inverse_mass_matrix` is the diagonal (d,) or dense (d, d) for the
     raveled parameters, by default the identity.
     """
     check(num_integration_steps >= 1, "num_integration_steps", "be a whole number >= 1", num_integration_steps)
@@ -56,7 +55,7 @@ def hmc(
 def nuts(
     posterior: Posterior,
     *,
-    step_size: float = 0.01,
+    step_size: Scalar = 0.01,
     adaptation_steps: int = 300,
     target_acceptance: float = 0.8,
     inverse_mass_matrix: jax.Array | None = None,
@@ -79,14 +78,17 @@ def _metropolis(
     posterior: Posterior,
     build: Callable[[], Callable],
     extra: dict[str, Any],
-    step_size: float,
+    step_size: Scalar,
     adaptation_steps: int,
     target_acceptance: float,
     inverse_mass_matrix: jax.Array | None,
     temperature: Scalar,
 ) -> Sampler:
-    check(math.isfinite(step_size) and step_size > 0, "step_size", "be a finite number > 0", step_size)
+    epsilon_at = as_schedule(step_size, "step_size")
     check(adaptation_steps >= 0, "adaptation_steps", "be a whole number >= 0", adaptation_steps)
+    adapts = adaptation_steps > 0
+    if adapts and callable(step_size):
+        raise InputError(f"`adaptation_steps` must be 0 when `step_size` is a schedule; got {adaptation_steps}.")
     check(0 < target_acceptance < 1, "target_acceptance", "be in (0, 1)", target_acceptance)
     temperature_at = as_schedule(temperature, "temperature")
 
@@ -96,7 +98,7 @@ def _metropolis(
         return dual_averaging_adaptation(target_acceptance)
 
     def init(key: Key, position: Params) -> HMCState:
-        start = jax.tree.map(jnp.asarray, adaptation()[0](step_size))
+        start = jax.tree.map(jnp.asarray, adaptation()[0](epsilon_at(jnp.zeros((), jnp.int32))))
         return HMCState(position, start, jnp.zeros((), jnp.int32))
 
     def step(key: Key, state: HMCState, batch: Batch) -> tuple[HMCState, Info]:
@@ -114,8 +116,8 @@ def _metropolis(
         temperature = temperature_at(state.step)
         _, update, final = adaptation()
         adapting = state.step < adaptation_steps
-        averaged = final(state.adaptation) if adaptation_steps else step_size
-        epsilon = jnp.where(adapting, jnp.exp(state.adaptation.log_step_size), averaged)
+        adapted_size = jnp.where(adapting, jnp.exp(state.adaptation.log_step_size), final(state.adaptation))
+        epsilon = adapted_size if adapts else epsilon_at(state.step)
         dtype = jnp.result_type(*jax.tree.leaves(state.position))
         metric = jnp.ones(trees.size(state.position), dtype) if inverse_mass_matrix is None else inverse_mass_matrix
 
@@ -123,7 +125,7 @@ def _metropolis(
             return -posterior.energy(position, batch) / jnp.asarray(temperature, dtype)
 
         start = start_trajectory(state.position, log_density)
-        end, info = build()(key, start, log_density, epsilon.astype(dtype), metric)
+        end, info = build()(key, start, log_density, jnp.asarray(epsilon, dtype), metric)
         adapted = update(state.adaptation, info.acceptance_rate)
         adapted = jax.tree.map(
             lambda new, old: jnp.where(adapting, new.astype(old.dtype), old), adapted, state.adaptation
@@ -133,7 +135,7 @@ def _metropolis(
 
     settings = {
         **extra,
-        "step_size": step_size,
+        "step_size": describe(step_size),
         "adaptation_steps": adaptation_steps,
         "target_acceptance": target_acceptance,
         "inverse_mass_matrix": None if inverse_mass_matrix is None else jnp.asarray(inverse_mass_matrix).tolist(),

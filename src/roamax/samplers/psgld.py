@@ -34,9 +34,10 @@ def psgld(
         V     <- decay V + (1 - decay) g^2,   G = 1 / (stabiliser + sqrt(V))
         theta <- theta - epsilon G grad U + epsilon T Gamma + N(0, 2 epsilon G T)
 
-    V starts at the first g^2: from 0 the first steps would be far too long. Gamma_i = dG_i / dtheta_i corrects for a G that moves with theta. It is small while `decay` is near 1
-    and is left out by default, as usual; `include_gamma` adds it, at the cost of a Hessian-vector product
-    (the Hessian's diagonal is estimated without bias from one random sign vector).
+    V starts at the first g^2: from 0 the first steps would be far too long. Gamma_i = dG_i / dtheta_i corrects for
+    a G that moves with theta. It is small while `decay` is near 1 and is left out by default, as usual;
+    `include_gamma` adds it, at the cost of a Hessian-vector product (the Hessian's diagonal is estimated without
+    bias from one random sign vector).
     """
     epsilon_at = as_schedule(step_size, "step_size")
     temperature_at = as_schedule(temperature, "temperature", positive=False)

@@ -1,0 +1,146 @@
+"""The contract of a sampler. A new one is a row in `SAMPLERS`."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import roamax
+from roamax.samplers.l2e import l2e_family
+
+NUM_DATA, BATCH = 24, 8
+
+
+def learned(family_of):
+    """A learned sampler with weights as they are drawn before any training."""
+
+    def make(posterior):
+        family = family_of()
+        return family.bind(family.init(jax.random.key(7)), posterior)
+
+    return make
+
+
+SAMPLERS = {
+    "sgld": lambda p: roamax.sgld(p, step_size=1e-3),
+    "psgld": lambda p: roamax.psgld(p, step_size=1e-3),
+    "psgld-gamma": lambda p: roamax.psgld(p, step_size=1e-3, include_gamma=True),
+    "sghmc": lambda p: roamax.sghmc(p, step_size=1e-2, friction=1.0),
+    "cyclical": lambda p: roamax.cyclical(p, step_size=1e-2, friction=1.0, cycle_length=10, exploration_ratio=0.1),
+    "cyclical-sgld": lambda p: roamax.cyclical(p, step_size=1e-3, cycle_length=10, exploration_ratio=0.1, kernel="sgld"),
+    "hmc": lambda p: roamax.hmc(p, num_integration_steps=3),
+    "nuts": lambda p: roamax.nuts(p),
+    "ensemble": lambda p: roamax.ensemble(p, member_steps=10, temperature=1.0),
+    "l2e": learned(lambda: l2e_family(step_size=1e-2, friction=0.1)),
+    "l2e-one-pass": learned(lambda: l2e_family(step_size=1e-2, friction=0.1, passes=1)),
+}
+
+
+def make_posterior():
+    """A small network on any pytree: nested containers, a scalar, an array of rank 3, an empty one."""
+
+    def log_likelihood(params, batch):
+        x, y = batch
+        hidden = jnp.tanh(x @ params["in"][0] + params["in"][1][None, :])
+        mean = hidden @ params["out"]["w"].reshape(-1) + params["out"]["b"]
+        return -0.5 * (y - mean) ** 2
+
+    return roamax.Posterior(log_likelihood, roamax.priors.gaussian(variance=1.0), NUM_DATA)
+
+
+def make_position(dtype):
+    key = jax.random.key(3)
+    return {
+        "in": (jax.random.normal(key, (3, 4), dtype), jnp.zeros(4, dtype)),
+        "out": {"w": jax.random.normal(key, (2, 1, 2), dtype), "b": jnp.asarray(0.5, dtype)},
+        "empty": jnp.zeros((0, 5), dtype),
+    }
+
+
+def make_data(dtype, seed=0, length=NUM_DATA):
+    rng = np.random.default_rng(seed)
+    return jnp.asarray(rng.normal(size=(length, 3)), dtype), jnp.asarray(rng.normal(size=length), dtype)
+
+
+def batch_for(name, dtype=jnp.float32, seed=0):
+    return make_data(dtype, seed, NUM_DATA if name in ("hmc", "nuts") else BATCH)
+
+
+def signature(tree):
+    return jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), tree)
+
+
+def leaves_differ(a, b):
+    return any(not np.array_equal(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+
+
+@pytest.fixture(params=SAMPLERS, ids=str)
+def name(request):
+    return request.param
+
+
+def test_step_keeps_structure_and_compiles_once_and_equals_itself_unjitted(name):
+    sampler, batch = SAMPLERS[name](make_posterior()), batch_for(name)
+    start = sampler.init(jax.random.key(0), make_position(jnp.float32))
+    step = jax.jit(sampler.step)
+    state, energies = start, []
+    for i in range(4):
+        state, info = step(jax.random.key(i), state, batch)
+        energies.append(float(info.energy))
+    assert signature(state) == signature(start)
+    assert jax.tree.structure(state) == jax.tree.structure(start)
+    assert step._cache_size() == 1
+    assert int(state.step) == 4
+    assert np.isfinite(energies).all()
+    np.testing.assert_allclose(energies[0], make_posterior().energy(start.position, batch), rtol=1e-5)
+
+    with jax.disable_jit(name != "nuts"):  # its trajectory of unknown length takes minutes without compilation
+        plain, _ = sampler.step(jax.random.key(0), start, batch)
+    compiled, _ = step(jax.random.key(0), start, batch)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-5), plain, compiled)
+
+
+@pytest.mark.usefixtures("float64")
+def test_step_keeps_double_precision(name):
+    sampler, batch = SAMPLERS[name](make_posterior()), batch_for(name, jnp.float64)
+    start = sampler.init(jax.random.key(0), make_position(jnp.float64))
+    state, _ = jax.jit(sampler.step)(jax.random.key(1), start, batch)
+    assert signature(state) == signature(start)
+    assert {leaf.dtype for leaf in jax.tree.leaves(state.position)} == {jnp.dtype("float64")}
+
+
+def test_keys_and_gradients_matter(name):
+    sampler, batch = SAMPLERS[name](make_posterior()), batch_for(name)
+    start = sampler.init(jax.random.key(0), make_position(jnp.float32))
+    step = jax.jit(sampler.step)
+
+    def after(key, batch, steps=4):
+        state = start
+        for i in range(steps):
+            state, _ = step(jax.random.fold_in(key, i), state, batch)
+        return state.position
+
+    same = after(jax.random.key(1), batch)
+    assert not leaves_differ(same, after(jax.random.key(1), batch))
+    assert leaves_differ(same, after(jax.random.key(2), batch))
+    assert leaves_differ(same, after(jax.random.key(1), batch_for(name, seed=1)))
+
+
+def test_runs_under_vmap_and_scan_in_the_runner(name):
+    posterior = make_posterior()
+    sampler = SAMPLERS[name](posterior)
+    batch_size = None if name in ("hmc", "nuts") else BATCH
+    sampler = sampler._replace(collect=None)
+    draws = roamax.sample(
+        jax.random.key(0), sampler, make_position(jnp.float32), make_data(jnp.float32), batch_size=batch_size,
+        num_samples=3, burn_in=2, thinning=2, num_chains=2,
+    )  # fmt: skip
+    w = draws.positions["out"]["w"]
+    assert w.shape == (2, 3, 2, 1, 2)
+    assert not np.array_equal(w[0], w[1])
+    assert np.isfinite(w).all()
+
+
+def test_settings_name_the_sampler(name):
+    settings = SAMPLERS[name](make_posterior()).settings
+    assert name.startswith(settings["name"])

@@ -1,0 +1,204 @@
+"""Each sampler's long-run distribution against the exact posterior, and its T = 0 against the optimizer it is."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import roamax
+from targets import gaussian, linear_regression
+
+CHAINS, BURN_IN, STEPS = 64, 1000, 2500
+TARGETS = {
+    "1d": gaussian(1.5, 0.5),
+    "2d": gaussian([1.0, -0.5], [[1.0, 0.6], [0.6, 0.8]]),
+    "regression": linear_regression(),
+}
+
+
+def sgld(posterior, unit, size, temperature):
+    return roamax.sgld(posterior, step_size=lambda step: 0.02 * size * unit**2, temperature=temperature)
+
+
+def psgld(posterior, unit, size, temperature):
+    return roamax.psgld(
+        posterior, step_size=lambda step: 0.02 * size * unit**2, temperature=temperature, decay=0.999, stabiliser=1.0
+    )
+
+
+def sghmc(posterior, unit, size, temperature):
+    return roamax.sghmc(posterior, step_size=lambda step: 0.1 * size * unit, friction=2 / unit, temperature=temperature)
+
+
+def hmc(posterior, unit, size, temperature):
+    return roamax.hmc(
+        posterior, step_size=lambda step: 0.3 * size * unit * temperature(step) ** 0.5, num_integration_steps=5,
+        adaptation_steps=0, temperature=temperature,
+    )  # fmt: skip
+
+
+def nuts(posterior, unit, size, temperature):
+    return roamax.nuts(
+        posterior, step_size=lambda step: 0.3 * size * unit * temperature(step) ** 0.5, adaptation_steps=0,
+        temperature=temperature,
+    )  # fmt: skip
+
+
+def chain_draws(sampler, target, batch_size, key, burn_in=BURN_IN, steps=STEPS):
+    """One chain's positions after burn-in. A minibatch is a stretch of the data from a random place, round the end."""
+    length = jax.tree.leaves(target.data)[0].shape[0]
+
+    def step(state, i):
+        batch_key, step_key = jax.random.split(jax.random.fold_in(key, i))
+        rows = (jax.random.randint(batch_key, (), 0, length) + jnp.arange(batch_size)) % length
+        state, _ = sampler.step(step_key, state, jax.tree.map(lambda a: a[rows], target.data))
+        return state, state.position["theta"]
+
+    start = {"theta": jnp.asarray(target.mean, jnp.float32) + jax.random.normal(key, target.mean.shape)}
+    return jax.lax.scan(step, sampler.init(key, start), jnp.arange(burn_in + steps))[1][burn_in:]
+
+
+def assert_moments(draws, target, temperature, bias=0.05):
+    """Mean and covariance within `bias` and 4 standard errors, which come from the spread over chains."""
+    exact = target.covariance * temperature
+    scale = np.sqrt(np.diag(exact))
+    draws = np.asarray(draws, np.float64)
+    centred = (draws - target.mean) / scale
+    means = centred.mean(axis=1)
+    error = 4 * means.std(axis=0, ddof=1) / np.sqrt(CHAINS)
+    np.testing.assert_array_less(np.abs(means.mean(axis=0)), error + bias)
+    products = np.einsum("cti,ctj->cij", centred, centred) / centred.shape[1]
+    error = 4 * products.std(axis=0, ddof=1) / np.sqrt(CHAINS)
+    np.testing.assert_array_less(np.abs(products.mean(axis=0) - exact / np.outer(scale, scale)), error + bias)
+
+
+@pytest.mark.parametrize("target_name", TARGETS)
+@pytest.mark.parametrize("make", [sgld, psgld, sghmc, hmc, nuts])
+def test_stationary_moments_at_two_step_sizes_and_temperatures(make, target_name):
+    target = TARGETS[target_name]
+    is_metropolis = make in (hmc, nuts)
+    # The standard deviation of the narrowest direction is the unit of length, and so of step size.
+    unit = float(np.linalg.eigvalsh(target.covariance)[0]) ** 0.5
+    batch_size = 30 if target_name == "regression" and not is_metropolis else target.posterior.num_data
+    lengths = {"burn_in": 20, "steps": 200} if is_metropolis else {}
+
+    def run(size, temperature, key):
+        sampler = make(target.posterior, unit, size, lambda step: temperature)
+        return chain_draws(sampler, target, batch_size, key, **lengths)
+
+    sizes, temperatures = jnp.asarray([1.0, 1.0, 2.0, 2.0]), jnp.asarray([1.0, 0.25, 1.0, 0.25])
+    keys = jax.random.split(jax.random.key(1), CHAINS)
+    chains = jax.vmap(run, in_axes=(None, None, 0))
+    draws = jax.jit(jax.vmap(chains, in_axes=(0, 0, None)))(sizes, temperatures, keys)
+    for i, temperature in enumerate([1.0, 0.25, 1.0, 0.25]):
+        # Minibatch gradients add noise of their own, which counts for more the less is injected.
+        is_minibatch = batch_size < target.posterior.num_data
+        assert_moments(draws[i], target, temperature, bias=0.05 / temperature**0.5 if is_minibatch else 0.05)
+
+
+def test_adapted_nuts_reaches_its_target_acceptance():
+    target = TARGETS["2d"]
+    sampler = roamax.nuts(target.posterior, adaptation_steps=200)
+    state = sampler.init(jax.random.key(0), {"theta": jnp.zeros(2)})
+
+    def step(state, key):
+        state, info = sampler.step(key, state, target.data)
+        return state, info.acceptance
+
+    _, acceptance = jax.jit(lambda s: jax.lax.scan(step, s, jax.random.split(jax.random.key(1), 600)))(state)
+    assert 0.7 < float(acceptance[200:].mean()) < 0.95
+
+
+@pytest.mark.parametrize("kernel", ["sghmc", "sgld"])
+def test_cyclical_draws_come_from_the_posterior(kernel):
+    target = TARGETS["2d"]
+    friction = {"friction": 2.0} if kernel == "sghmc" else {}
+    size = 0.15 if kernel == "sghmc" else 0.04
+    sampler = roamax.cyclical(
+        target.posterior, step_size=size, cycle_length=1500, exploration_ratio=0.2, kernel=kernel, **friction
+    )
+    draws = roamax.sample(
+        jax.random.key(0), sampler, {"theta": jnp.zeros(2)}, target.data, burn_in=1500 * 2, num_samples=60, thinning=200,
+        num_chains=CHAINS,
+    )  # fmt: skip
+    first_in_cycle = (np.asarray(draws.steps) - 1) % 1500
+    assert (first_in_cycle >= 300).all()
+    # The first part of each sampling phase still remembers the mode that exploration ended in.
+    assert_moments(draws.positions["theta"][:, first_in_cycle > 700], target, 1.0, bias=0.06)
+
+
+def test_ensemble_with_temperature_is_an_annealed_sghmc():
+    target = TARGETS["2d"]
+    sampler = roamax.ensemble(target.posterior, member_steps=10**8, learning_rate=0.01, momentum=0.8, temperature=1.0)
+    keys = jax.random.split(jax.random.key(1), CHAINS)
+    draws = jax.jit(jax.vmap(lambda key: chain_draws(sampler, target, 1, key)))(keys)
+    assert_moments(draws, target, 1.0)
+
+
+def test_sghmc_uses_the_new_momentum():
+    """At epsilon = .1, C = .2 on N(0, 1) the variance is 1; with theta moved by the old momentum it is 2."""
+    target = gaussian(0.0, 1.0)
+    sampler = roamax.sghmc(target.posterior, step_size=0.1, friction=0.2)
+    keys = jax.random.split(jax.random.key(2), 512)
+    draws = jax.jit(jax.vmap(lambda key: chain_draws(sampler, target, 1, key)))(keys)
+    assert abs(float(draws.var()) - 1) < 0.05
+
+
+def test_psgld_needs_gamma_where_its_preconditioner_follows_the_position():
+    target = gaussian(0.0, 1.0)
+    keys = jax.random.split(jax.random.key(3), 256)
+
+    def variance(include_gamma):
+        sampler = roamax.psgld(target.posterior, step_size=0.01, decay=0.0, stabiliser=0.5, include_gamma=include_gamma)
+        return float(jax.jit(jax.vmap(lambda key: chain_draws(sampler, target, 1, key)))(keys).var())
+
+    assert abs(variance(include_gamma=True) - 1) < 0.08
+    assert variance(include_gamma=False) > 1.3
+
+
+LEARNING_RATE, MOMENTUM_DECAY = 0.1, 0.2
+
+
+def at_zero_temperature():
+    posterior = TARGETS["regression"].posterior
+    n = posterior.num_data
+    sgd = optax.sgd(LEARNING_RATE, momentum=1 - MOMENTUM_DECAY)
+    hyper = roamax.from_learning_rate(LEARNING_RATE, MOMENTUM_DECAY, n)
+    cosine = optax.cosine_decay_schedule(LEARNING_RATE, 50)
+    return {
+        "sgld": (roamax.sgld(posterior, step_size=LEARNING_RATE / n, temperature=0.0), optax.sgd(LEARNING_RATE)),
+        "sghmc": (roamax.sghmc(posterior, **hyper, temperature=0.0), sgd),
+        "psgld": (
+            roamax.psgld(posterior, step_size=0.01 / n, temperature=0.0, decay=0.0, stabiliser=1e-5),
+            optax.chain(optax.stateless(lambda u, p: jax.tree.map(lambda g: g / (1e-5 + jnp.abs(g)), u)), optax.sgd(0.01)),
+        ),
+        "cyclical": (
+            roamax.cyclical(posterior, step_size=LEARNING_RATE / n, cycle_length=50, exploration_ratio=0.98, kernel="sgld"),
+            optax.sgd(cosine),
+        ),
+        "ensemble": (
+            roamax.ensemble(posterior, member_steps=50, learning_rate=LEARNING_RATE, momentum=1 - MOMENTUM_DECAY),
+            optax.sgd(cosine, momentum=1 - MOMENTUM_DECAY),
+        ),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["sgld", "sghmc", "psgld", "cyclical", "ensemble"])
+@pytest.mark.usefixtures("float64")
+def test_temperature_zero_is_the_optimizer(name):
+    sampler, optimizer = at_zero_temperature()[name]
+    target = TARGETS["regression"]
+    data = jax.tree.map(lambda a: jnp.asarray(a, jnp.float64), target.data)
+    state = sampler.init(jax.random.key(0), {"theta": jnp.ones(3)})
+    position = {"theta": jnp.ones(3)}
+    optimizer_state = optimizer.init(position)
+    with jax.numpy_dtype_promotion("standard"):
+        for i in range(40):
+            state, _ = sampler.step(jax.random.key(i), state, data)
+            gradient = jax.tree.map(
+                lambda g: g / target.posterior.num_data, target.posterior.energy_and_grad(position, data)[1]
+            )
+            updates, optimizer_state = optimizer.update(gradient, optimizer_state, position)
+            position = optax.apply_updates(position, updates)
+    np.testing.assert_allclose(state.position["theta"], position["theta"], rtol=1e-6)
