@@ -1,0 +1,117 @@
+"""Compressed files and archives, read in memory.
+
+Nothing is unpacked to disk, so no name in an archive can lead out of a folder; nothing is unpickled; and what a header
+claims is held against what the file can contain before memory is set aside for it.
+"""
+
+import math
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, NamedTuple
+
+import numpy as np
+
+from roamax.errors import FileError
+
+DEFLATE_RATIO = 1032
+"""How many bytes one byte of a deflated stream can stand for at most."""
+
+
+@contextmanager
+def reading(path: Path, remedy: str = "remove it, and fetch it again") -> Iterator[None]:
+    """Turn whatever goes wrong while `path` is being parsed into one line that names it and the remedy."""
+    try:
+        yield
+    except FileError:
+        raise
+    except PermissionError as error:
+        raise FileError(f"{path} could not be read: {reason(error)}.") from error
+    # Damaged bytes make the decoders beneath (zip, tar, MAT, JPEG) raise anything at all, MemoryError included.
+    except Exception as error:
+        raise FileError(f"{path} is damaged or of another format ({reason(error)}): {remedy}.") from error
+
+
+def reason(error: BaseException) -> str:
+    """The first line of what an error says, or its kind where it says nothing."""
+    lines = str(getattr(error, "strerror", None) or error).splitlines()
+    return lines[0][:160].rstrip(".") if lines else type(error).__name__
+
+
+def tar_members(path: Path, wanted: Callable[[str], bool], limit: int) -> Iterator[tuple[str, bytes]]:
+    """Names and contents of the regular files in a tar archive whose names are wanted; `limit` bounds each one."""
+    with tarfile.open(path) as archive:
+        for member in archive:
+            if member.isfile() and wanted(member.name):
+                check_limit(member.name, member.size, limit)
+                stream = archive.extractfile(member)
+                content = b"" if stream is None else stream.read()
+                if len(content) != member.size:
+                    raise ValueError(f"{member.name} in it is cut short")
+                yield member.name, content
+
+
+def zip_members(path: Path, wanted: Callable[[str], bool], limit: int) -> Iterator[tuple[str, bytes]]:
+    """Names and contents of the files in a zip archive whose names are wanted; `limit` bounds each one."""
+    with zipfile.ZipFile(path) as archive:
+        for info in archive.infolist():
+            if not info.is_dir() and wanted(info.filename):
+                check_limit(info.filename, info.file_size, limit)
+                yield info.filename, archive.read(info)
+
+
+class NpyHeader(NamedTuple):
+    """What the first bytes of an array in the npy format say of it; its data begin at byte `start`."""
+
+    shape: tuple[int, ...]
+    fortran_order: bool
+    dtype: np.dtype
+    start: int
+
+    @property
+    def num_bytes(self) -> int:
+        """The size of the data."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def npy_header(stream: IO[bytes]) -> NpyHeader:
+    """Read a header. Arrays of objects are pickles, and refused."""
+    version = np.lib.format.read_magic(stream)
+    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    if version not in readers:
+        raise ValueError(f"version {version} of the npy format is not known")
+    header = NpyHeader(*readers[version](stream), stream.tell())
+    if header.dtype.hasobject:
+        raise ValueError("it holds pickled objects, which are never read")
+    return header
+
+
+def npz_arrays(path: Path, wanted: Callable[[str], bool]) -> dict[str, np.ndarray]:
+    """Those arrays of an npz file whose names are wanted."""
+    arrays = {}
+    with zipfile.ZipFile(path) as archive:
+        for info in archive.infolist():
+            name = info.filename.removesuffix(".npy")
+            if info.filename.endswith(".npy") and wanted(name):
+                with archive.open(info) as stream:
+                    header = npy_header(stream)
+                if header.start + header.num_bytes != info.file_size:
+                    raise ValueError(f"the size of {name} is not the one its header promises")
+                check_claim(info.file_size, info.compress_size)
+                with archive.open(info) as stream:
+                    arrays[name] = np.lib.format.read_array(stream, allow_pickle=False)
+    return arrays
+
+
+def check_claim(num_bytes: int, compressed: int) -> None:
+    """Refuse a header that promises more than the compressed bytes can hold."""
+    if num_bytes > DEFLATE_RATIO * compressed:
+        raise ValueError(f"its header promises {num_bytes} bytes, more than {compressed} compressed ones can hold")
+
+
+def check_limit(name: str, size: int, limit: int) -> None:
+    """Refuse a member of an archive that is larger than any file of its kind."""
+    if size > limit:
+        raise ValueError(f"{name} in it has {size} bytes, more than the {limit} that such a file may have")

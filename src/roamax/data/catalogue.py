@@ -1,0 +1,150 @@
+"""Data sets by name: what there is, getting it, loading it."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from roamax.data import archives, corruptions, dataset, downloads, formats
+from roamax.data.dataset import Dataset
+from roamax.data.registry import REGISTRY, Entry
+from roamax.errors import FileError, check, lookup
+
+
+class Row(NamedTuple):
+    """What the list of data sets says of one: `sizes` of training and test set, `num_bytes` to fetch or on disk."""
+
+    name: str
+    what: str
+    classes: int
+    sizes: tuple[int, int]
+    num_bytes: int
+    licence: str
+    present: bool
+    checksum: str
+
+
+def names() -> list[str]:
+    """The names of the registry."""
+    return list(REGISTRY)
+
+
+def table(data_dir: str | Path | None = None) -> list[Row]:
+    """All data sets of the registry, then those that the user put into the data directory as `NAME.npz`."""
+    folder = downloads.data_dir(data_dir)
+    rows = [_row(name, entry, folder) for name, entry in REGISTRY.items()]
+    own = [_own_row(path) for path in _own_files(folder) if path.stem not in REGISTRY]
+    return rows + [row for row in own if row is not None]
+
+
+def fetch(name: str, data_dir: str | Path | None = None, progress: bool = True) -> list[Path]:
+    """Get the published files of a data set, as far as they are not there, and check them: their paths.
+
+    A `NAME.npz` of the user's stands in for the published files, and is left alone. Data that are made need no file.
+    """
+    folder = downloads.data_dir(data_dir)
+    entry = lookup(REGISTRY, name, "name")
+    own = folder / f"{name}.npz"
+    return [own] if own.exists() else [downloads.fetch_file(file, folder, progress) for file in entry.files]
+
+
+def load(name: str, data_dir: str | Path | None = None) -> Dataset:
+    """A data set by its name, from a `NAME.npz` in the data directory or else from its published files.
+
+    Nothing is downloaded: what is missing is an error that says how to get it.
+    """
+    folder = downloads.data_dir(data_dir)
+    own = {path.stem: path for path in _own_files(folder)}
+    lookup({**REGISTRY, **own}, name, "name")
+    if name not in own:
+        return _from_files(name, REGISTRY[name], folder)
+    entry = REGISTRY.get(name)
+    loaded = dataset.read_npz(own[name], name, entry.classes if entry else None)
+    if entry and loaded.x_test.shape[1:] != entry.shape:
+        raise FileError(f"{own[name]} must hold examples of shape {entry.shape}; got {loaded.x_test.shape[1:]}.")
+    return loaded
+
+
+def corrupted(
+    name: str, kind: str, severity: int, data_dir: str | Path | None = None, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """The test set of `name` under a corruption, and its labels.
+
+    For cifar10 these are the published images of CIFAR-10-C where that is in the data directory; otherwise
+    `corruptions.corrupt` makes them with `seed`.
+    """
+    check(kind in corruptions.KINDS, "kind", f"be one of {', '.join(corruptions.KINDS)}", kind)
+    check(severity in range(1, 6), "severity", "be a whole number from 1 to 5", severity)
+    folder = downloads.data_dir(data_dir)
+    (file,) = REGISTRY["cifar10_c"].files
+    path = folder / file.path
+    if name == "cifar10" and path.exists():
+        downloads.verify(file, folder)
+        with archives.reading(path):
+            x, y = formats.cifar10_c_part(path, kind, severity)
+        return x, y.astype(np.int32)
+    clean = load(name, data_dir)
+    return corruptions.corrupt(clean.x_test, kind, severity, seed), clean.y_test
+
+
+def _row(name: str, entry: Entry, folder: Path) -> Row:
+    own = folder / f"{name}.npz"
+    present = own.exists() or all((folder / file.path).exists() for file in entry.files)
+    kinds = {_checksum_kind(file.checksum) for file in entry.files}
+    checksum = "none needed" if not entry.files else ", ".join(sorted(kinds))
+    num_bytes = sum(file.num_bytes for file in entry.files)
+    return Row(
+        name, entry.what, entry.classes, (entry.num_train, entry.num_test), num_bytes, entry.licence, present, checksum
+    )
+
+
+def _own_row(path: Path) -> Row | None:
+    """The row of a user's file, or None if the file is none of a data set's."""
+    try:
+        targets = dataset.npz_targets(path)
+    except FileError:
+        return Row(path.stem, "damaged: replace it, or remove it", 0, (0, 0), path.stat().st_size, "", True, "none")
+    if "y_test" not in targets:
+        return None
+    sizes = len(targets.get("y_train", ())), len(targets["y_test"])
+    classes = dataset.count_classes(targets.values())
+    return Row(path.stem, "your own", classes, sizes, path.stat().st_size, "yours", True, "none")
+
+
+def _checksum_kind(checksum: str | None) -> str:
+    return "first download (recorded)" if checksum is None else f"published {checksum.partition(':')[0]}"
+
+
+def _own_files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("*.npz") if not path.name.startswith("."))
+
+
+def _from_files(name: str, entry: Entry, folder: Path) -> Dataset:
+    if not entry.files:
+        return dataset.from_arrays(name, entry.read(), entry.classes, Path(name))
+    paths = [folder / file.path for file in entry.files]
+    if not all(path.exists() for path in paths):
+        own = f"{name}.npz with x_train, y_train, x_test, y_test"
+        raise FileError(f"{name} is not in {folder}: run `roamax data fetch {name}`, or put {own} there.")
+    for file in entry.files:
+        downloads.verify(file, folder)
+    with archives.reading(paths[0]):
+        arrays = entry.read(*paths)
+    loaded = dataset.from_arrays(name, arrays, entry.classes, paths[0])
+    shapes = (entry.num_train, *entry.shape), (entry.num_test, *entry.shape)
+    if (loaded.x_train.shape, loaded.x_test.shape) != shapes:
+        got = f"{loaded.x_train.shape} and {loaded.x_test.shape}"
+        raise FileError(
+            f"{paths[0]} must hold training and test sets of shapes {shapes[0]} and {shapes[1]}; got {got}."
+        )
+    if entry.slow:
+        _keep(loaded, folder / f"{name}.npz")
+    return loaded
+
+
+def _keep(loaded: Dataset, path: Path) -> None:
+    try:
+        dataset.write_npz(path, loaded)
+    except FileError:
+        # A data directory that cannot be written to still serves: the next load parses again.
+        return

@@ -1,0 +1,182 @@
+"""What a data set is once it is loaded, `NAME.npz` files, and splits that hold data out."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from roamax.data import archives
+from roamax.errors import FileError, check
+
+PARTS = ("train", "valid", "test")
+_KEYS = {
+    **{f"{name}_{part}": f"{name}_{part}" for name in "xy" for part in PARTS},
+    **{f"{name}_val": f"{name}_valid" for name in "xy"},
+    # MedMNIST publishes files that are themselves called NAME.npz, with names of its own.
+    **{f"{theirs}_{what}": f"{name}_{part}" for theirs, part in zip(("train", "val", "test"), PARTS, strict=True)
+       for name, what in (("x", "images"), ("y", "labels"))},
+}  # fmt: skip
+"""The names that arrays may have in an npz file, and the fields of `Dataset` that they are."""
+
+
+class Dataset(NamedTuple):
+    """Arrays on the host.
+
+    `x_*`: images are uint8 of shape (n, height, width, channels), features float32, token ids int32.
+    `y_*`: class labels are int32 of shape (n,), with `num_classes` of them; real targets are float32, and
+    `num_classes` is 0. A set that only serves as out-of-distribution data has a training set of length 0.
+    `x_valid`, `y_valid` are there where the publishers have such a split.
+    """
+
+    name: str
+    x_train: np.ndarray
+    y_train: np.ndarray
+    x_test: np.ndarray
+    y_test: np.ndarray
+    num_classes: int
+    x_valid: np.ndarray | None = None
+    y_valid: np.ndarray | None = None
+
+
+class Splits(NamedTuple):
+    """What the sampler sees, what is held out from it for meta-losses and tuning, and what reports are made on."""
+
+    train: tuple[np.ndarray, np.ndarray]
+    valid: tuple[np.ndarray, np.ndarray]
+    test: tuple[np.ndarray, np.ndarray]
+
+
+def split(dataset: Dataset, num_valid: int | None = None, seed: int = 0) -> Splits:
+    """Hold `num_valid` training examples out, chosen by `seed`; what remains keeps no trace of them.
+
+    Without `num_valid`: the publishers' validation set where there is one; for CIFAR the paper's split, 40,960 images
+    for training and the other 9,040 held out; a tenth of the training set otherwise.
+    """
+    from roamax.data.registry import PAPER_VALID
+
+    x, y, test = dataset.x_train, dataset.y_train, (dataset.x_test, dataset.y_test)
+    if num_valid is None and dataset.x_valid is not None and dataset.y_valid is not None:
+        return Splits((x, y), (dataset.x_valid, dataset.y_valid), test)
+    if num_valid is None:
+        paper_length, paper_valid = PAPER_VALID.get(dataset.name, (0, 0))
+        num_valid = paper_valid if len(x) == paper_length else len(x) // 10
+    whole = isinstance(num_valid, int | np.integer) and not isinstance(num_valid, bool)
+    check(whole and 0 <= num_valid < len(x), "num_valid", f"be a whole number in [0, {len(x)})", num_valid)
+    order = np.random.default_rng(seed).permutation(len(x))
+    # Sorted, so that the training set stays in its published order.
+    train, valid = np.sort(order[num_valid:]), np.sort(order[:num_valid])
+    return Splits((x[train], y[train]), (x[valid], y[valid]), test)
+
+
+def from_arrays(name: str, arrays: dict[str, np.ndarray], num_classes: int | None, source: Path) -> Dataset:
+    """A data set from arrays by the names of its fields, checked; `source` is the file to name if they are wrong.
+
+    `num_classes` None means one more than the largest label, or 0 for real targets.
+    """
+    if not {"x_test", "y_test"} <= arrays.keys():
+        raise _wrong(source, "hold x_train, y_train, x_test and y_test, or x_test and y_test alone", sorted(arrays))
+    fields = {key: _inputs(array, key, source) for key, array in arrays.items() if key.startswith("x")}
+    fields |= {key: _targets(array, key, source) for key, array in arrays.items() if key.startswith("y")}
+    x, y = fields["x_test"], fields["y_test"]
+    if not len(y):
+        raise _wrong(source, "hold at least one test example", "none")
+    if not {"x_train", "y_train"} & fields.keys():
+        fields |= {"x_train": x[:0], "y_train": y[:0]}
+    for part in PARTS:
+        if f"x_{part}" in fields or f"y_{part}" in fields:
+            _check_part(fields, part, source)
+    found = count_classes(fields[key] for key in fields if key.startswith("y"))
+    num_classes = found if num_classes is None else num_classes
+    if found > num_classes or (found == 0) != (num_classes == 0):
+        rule = f"hold labels below {num_classes}" if num_classes else "hold real targets"
+        raise _wrong(source, rule, f"labels up to {found - 1}" if found else "real targets")
+    return Dataset(name, num_classes=num_classes, **fields)
+
+
+def read_npz(path: Path, name: str, num_classes: int | None = None) -> Dataset:
+    """A data set from a `NAME.npz`: `x_train`, `y_train`, `x_test`, `y_test`, or MedMNIST's names for them."""
+    with archives.reading(path, "replace it, or remove it"):
+        arrays = archives.npz_arrays(path, _KEYS.__contains__)
+    return from_arrays(name, {_KEYS[key]: array for key, array in arrays.items()}, num_classes, path)
+
+
+def write_npz(path: Path, dataset: Dataset) -> None:
+    """Write a data set as `NAME.npz`, whole or not at all."""
+    arrays = {key: value for key, value in dataset._asdict().items() if isinstance(value, np.ndarray)}
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with open(temporary, "wb") as file:
+            np.savez(file, allow_pickle=False, **arrays)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise FileError(f"{path} could not be written: {error.strerror}.") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def npz_targets(path: Path) -> dict[str, np.ndarray]:
+    """The labels or targets in an npz file, by the names of their fields: little to read, and they tell the sizes."""
+    with archives.reading(path, "replace it, or remove it"):
+        arrays = archives.npz_arrays(path, lambda key: _KEYS.get(key, "").startswith("y"))
+    return {_KEYS[key]: _targets(array, key, path) for key, array in arrays.items()}
+
+
+def count_classes(targets: Iterable[np.ndarray]) -> int:
+    """One more than the largest label, or 0 if the targets are real numbers."""
+    arrays = list(targets)
+    if any(array.dtype != np.int32 for array in arrays):
+        return 0
+    return 1 + max(int(array.max(initial=-1)) for array in arrays)
+
+
+def _inputs(x: np.ndarray, key: str, source: Path) -> np.ndarray:
+    if x.dtype == np.uint8 and x.ndim in (3, 4):
+        images = x[..., None] if x.ndim == 3 else x
+        if images.shape[3] > images.shape[1]:
+            raise _wrong(source, f"have the channels of {key} last", f"shape {x.shape}")
+        return images
+    if x.dtype.kind in "iu" and x.ndim == 2:
+        if x.min(initial=0) < 0 or x.max(initial=0) > np.iinfo(np.int32).max:
+            raise _wrong(source, f"have token ids in {key} that are >= 0 and fit 32 bits", "others")
+        return x.astype(np.int32)
+    if x.dtype.kind == "f" and x.ndim >= 1:
+        return _finite(x[:, None] if x.ndim == 1 else x, key, source)
+    rule = f"hold in {key} uint8 images (n, height, width[, channels]), float features or token ids (n, length)"
+    raise _wrong(source, rule, f"{x.dtype} of shape {x.shape}")
+
+
+def _targets(y: np.ndarray, key: str, source: Path) -> np.ndarray:
+    y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+    if y.dtype.kind in "iub" and y.ndim == 1:
+        if y.min(initial=0) < 0 or y.max(initial=0) > np.iinfo(np.int32).max:
+            raise _wrong(source, f"have labels in {key} that are >= 0 and fit 32 bits", "others")
+        return y.astype(np.int32)
+    if y.dtype.kind == "f" and y.ndim in (1, 2):
+        return _finite(y, key, source)
+    raise _wrong(source, f"hold in {key} whole labels (n,) or real targets", f"{y.dtype} of shape {y.shape}")
+
+
+def _finite(values: np.ndarray, key: str, source: Path) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        values = values.astype(np.float32)
+    if not np.isfinite(values).all():
+        raise _wrong(source, f"hold numbers in {key} that are finite in single precision", "NaN or infinity")
+    return values
+
+
+def _check_part(fields: dict[str, np.ndarray], part: str, source: Path) -> None:
+    x, y = fields.get(f"x_{part}"), fields.get(f"y_{part}")
+    if x is None or y is None or len(x) != len(y):
+        got = " and ".join("none" if array is None else str(len(array)) for array in (x, y))
+        raise _wrong(source, f"have as many rows in x_{part} as in y_{part}", got)
+    for array, whole in ((x, fields["x_test"]), (y, fields["y_test"])):
+        if array.shape[1:] != whole.shape[1:] or array.dtype != whole.dtype:
+            got = f"{array.dtype} {array.shape[1:]} and {whole.dtype} {whole.shape[1:]}"
+            raise _wrong(source, f"hold examples of one kind and shape in its {part} and test sets", got)
+
+
+def _wrong(source: Path, rule: str, got: Iterable[str] | str) -> FileError:
+    got = got if isinstance(got, str) else ", ".join(got) or "nothing"
+    return FileError(f"{source} must {rule}; got {got}.")

@@ -1,0 +1,124 @@
+"""Published files, fetched whole or not at all, and held to their checksums."""
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from roamax.data import archives
+from roamax.data.registry import File
+from roamax.errors import FileError
+from roamax.storage import read_json, write_json
+
+RECORD = "checksums.json"
+"""Where the data directory keeps the checksums of first downloads."""
+SECONDS_TO_WAIT = 30
+
+_verified: dict[Path, tuple[int, int]] = {}
+
+
+def data_dir(folder: str | Path | None = None) -> Path:
+    """The data directory: `folder` if it is given, else `ROAMAX_DATA`, else a folder in the user's cache."""
+    chosen = folder or os.environ.get("ROAMAX_DATA")
+    if chosen:
+        return Path(chosen).expanduser()
+    import pooch
+
+    return Path(pooch.os_cache("roamax"))
+
+
+def fetch_file(file: File, folder: Path, progress: bool) -> Path:
+    """Fetch a file, unless it is there already, from the first address that has it."""
+    path = folder / file.path
+    if path.exists():
+        verify(file, folder)
+        return path
+    problems = []
+    for url in file.urls:
+        try:
+            _download(file, url, path, folder, progress)
+            return path
+        except FileError as error:
+            problems.append(str(error))
+    raise FileError(f"{problems[0]} Try again later, or save {file.urls[-1]} as {path} by other means.")
+
+
+def _download(file: File, url: str, path: Path, folder: Path, progress: bool) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _stream(url, temporary, path.name, file.num_bytes if progress else None)
+        _check(file, temporary, folder, f"What {urlsplit(url).hostname} serves as {path.name}")
+        os.replace(temporary, path)
+    except OSError as error:
+        raise FileError(f"{path} could not be written: {archives.reason(error)}.") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _stream(url: str, target: Path, name: str, expected_bytes: int | None) -> None:
+    """Write what `url` serves to `target`, with a progress bar if `expected_bytes` are given."""
+    import pooch
+    import requests
+    from tqdm import tqdm
+
+    bar: Any = None if expected_bytes is None else tqdm(desc=name, total=expected_bytes, unit="B", unit_scale=True)
+    # Gzipped files are wanted as they are, not as a transfer encoding to undo on the way.
+    options = {"timeout": SECONDS_TO_WAIT, "headers": {"Accept-Encoding": "identity"}}
+    get = pooch.HTTPDownloader(progressbar=bar or False, chunk_size=2**18, **options)
+    host = urlsplit(url).hostname
+    try:
+        get(url, str(target), None)
+    except requests.HTTPError as error:
+        status = "an error" if error.response is None else error.response.status_code
+        raise FileError(f"{name} could not be fetched: {host} answered {status}.") from error
+    except requests.Timeout as error:
+        raise FileError(f"{name} could not be fetched: {host} did not answer in {SECONDS_TO_WAIT} s.") from error
+    except requests.RequestException as error:
+        raise FileError(f"{name} could not be fetched: no connection to {host}, or it broke.") from error
+    finally:
+        if bar is not None:
+            bar.close()
+
+
+def verify(file: File, folder: Path) -> None:
+    """Raise a `FileError` unless the file in the data directory is the published one, or the one first fetched.
+
+    Large files are hashed once a process, as long as they stay as they are.
+    """
+    path = folder / file.path
+    with archives.reading(path):
+        stat = path.stat()
+    state = (stat.st_size, stat.st_mtime_ns)
+    if _verified.get(path) != state:
+        _check(file, path, folder, str(path), "Remove it, and fetch it again.")
+        _verified[path] = state
+
+
+def _check(file: File, path: Path, folder: Path, subject: str, remedy: str = "Nothing was kept.") -> None:
+    recorded = _recorded(folder)
+    expected = file.checksum or recorded.get(file.path)
+    if expected is None:
+        size = path.stat().st_size
+        if size != file.num_bytes:
+            raise FileError(f"{subject} is not the published file: it has {size} bytes, not {file.num_bytes}. {remedy}")
+        write_json(folder / RECORD, {**recorded, file.path: f"sha256:{_hash(path, 'sha256')}"})
+        return
+    algorithm, _, digest = expected.partition(":")
+    if _hash(path, algorithm) != digest:
+        which = "published" if file.checksum else "first fetched"
+        raise FileError(f"{subject} is not the {which} file: its {algorithm} differs. {remedy}")
+
+
+def _recorded(folder: Path) -> dict[str, str]:
+    path = folder / RECORD
+    recorded = read_json(path) if path.exists() else {}
+    if not isinstance(recorded, dict):
+        raise FileError(f"{path} is damaged: it must hold checksums by file. Remove it.")
+    return recorded
+
+
+def _hash(path: Path, algorithm: str) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False)).hexdigest()
