@@ -67,6 +67,7 @@ def test_reliability_and_ece_by_hand(draws, labels):
             assert np.isnan(table.accuracy[b])
     assert table.count[0] == 0, "the top of 4 classes cannot be below 1/4, so this covers empty bins"
     np.testing.assert_allclose(metrics.ece(probs, labels), expected, rtol=1e-5)
+    assert metrics.reliability([[0.5, 0.5]], [0], bins=2).count.tolist() == [1, 0], "an edge belongs to the bin below"
 
 
 def test_certain_predictions():

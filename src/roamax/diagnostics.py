@@ -153,52 +153,59 @@ def positions_of(draws: Any) -> Params:
     return positions
 
 
+def _ess(block: np.ndarray) -> np.ndarray:
+    sizes = np.asarray(_jitted_ess(jnp.asarray(block, float)))
+    return np.where(_constant(block), np.nan, sizes)
+
+
 @jax.jit
-def _ess(block: jax.Array) -> jax.Array:
+def _jitted_ess(block: jax.Array) -> jax.Array:
     from blackjax.diagnostics import effective_sample_size
 
-    return jnp.where(_constant(block), jnp.nan, effective_sample_size(block).reshape(block.shape[2:]))
+    return effective_sample_size(block).reshape(block.shape[2:])
 
 
-@jax.jit
-def _rhat(block: jax.Array) -> jax.Array:
+def _rhat(block: np.ndarray) -> np.ndarray:
     halves = _split(block, 2)
-    folded = jnp.abs(halves - jnp.median(halves, axis=(0, 1), keepdims=True))
-    larger = jnp.maximum(_reduction(_normal_scores(halves)), _reduction(_normal_scores(folded)))
-    return jnp.where(_constant(block), jnp.nan, larger)
+    folded = np.abs(halves - np.median(halves, axis=(0, 1)))
+    larger = np.maximum(_reduction(_normal_scores(halves)), _reduction(_normal_scores(folded)))
+    return np.where(_constant(block), np.nan, larger)
 
 
-@partial(jax.jit, static_argnames=("kappa", "rank_normalize"))
-def _chain_rhat(block: jax.Array, kappa: int, rank_normalize: bool) -> jax.Array:
-    def of_chain(chain: jax.Array) -> jax.Array:
+def _chain_rhat(block: np.ndarray, kappa: int, rank_normalize: bool) -> np.ndarray:
+    def of_chain(chain: np.ndarray) -> np.ndarray:
         parts = _split(chain[None], kappa)
         reduction = _reduction(_normal_scores(parts) if rank_normalize else parts)
-        return jnp.where(_constant(chain[None]), jnp.nan, reduction)
+        return np.where(_constant(chain[None]), np.nan, reduction)
 
-    return jax.vmap(of_chain)(block)
+    return np.stack([of_chain(chain) for chain in block])
 
 
-def _reduction(parts: jax.Array) -> jax.Array:
+def _reduction(parts: np.ndarray) -> np.ndarray:
     from blackjax.diagnostics import potential_scale_reduction
 
-    return potential_scale_reduction(parts).reshape(parts.shape[2:])
+    # Parts that stand still have no variance: 0 / 0 is NaN, and apart from each other their ratio is infinite.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(potential_scale_reduction(parts)).reshape(parts.shape[2:])
 
 
-def _split(block: jax.Array, parts: int) -> jax.Array:
+def _split(block: np.ndarray, parts: int) -> np.ndarray:
     """Each chain of (chain, draw, parameter) cut into equal parts, the earliest draws left out if need be."""
     num_chains, num_draws, count = block.shape
     length = num_draws // parts
     return block[:, num_draws - parts * length :].reshape(num_chains * parts, length, count)
 
 
-def _normal_scores(parts: jax.Array) -> jax.Array:
+def _normal_scores(parts: np.ndarray) -> np.ndarray:
     """Draws replaced by the normal quantiles of their ranks over all parts; ties share the mean of their ranks."""
+    from scipy.special import ndtri
+    from scipy.stats import rankdata
+
     pooled = parts.reshape(-1, parts.shape[-1])
-    ranks = jax.scipy.stats.rankdata(pooled, axis=0).astype(parts.dtype)
-    return jax.scipy.special.ndtri((ranks - 0.375) / (len(pooled) + 0.25)).reshape(parts.shape)
+    return ndtri((rankdata(pooled, axis=0) - 0.375) / (len(pooled) + 0.25)).reshape(parts.shape)
 
 
-def _statistic(core: Callable[[jax.Array], jax.Array], draws: Any, min_draws: int) -> Params:
+def _statistic(core: Callable[[np.ndarray], np.ndarray], draws: Any, min_draws: int) -> Params:
     """`core` on all parameters as (chain, draw, parameter), in blocks; its last axis is cut into leaves again.
 
     All leaves in one row, so that a network of many layers is not compiled for layer by layer.
@@ -208,7 +215,7 @@ def _statistic(core: Callable[[jax.Array], jax.Array], draws: Any, min_draws: in
     check(num_draws >= min_draws, "draws", f"have at least {min_draws} draws a chain", num_draws)
     flat = np.concatenate([leaf.reshape(*leaf.shape[:2], -1) for leaf in leaves], axis=2)
     starts = range(0, flat.shape[2], BLOCK_PARAMETERS)
-    values = [np.asarray(core(jnp.asarray(flat[:, :, s : s + BLOCK_PARAMETERS], float))) for s in starts]
+    values = [core(flat[:, :, s : s + BLOCK_PARAMETERS].astype(np.float64)) for s in starts]
     ends = np.cumsum([leaf[0, 0].size for leaf in leaves])[:-1]
     pieces = np.split(np.concatenate(values, axis=-1), ends, axis=-1)
     return treedef.unflatten(
@@ -216,7 +223,7 @@ def _statistic(core: Callable[[jax.Array], jax.Array], draws: Any, min_draws: in
     )
 
 
-def _constant(block: Any) -> Any:
+def _constant(block: np.ndarray) -> np.ndarray:
     """Which parameters have one value in every draw of every chain."""
     return (block == block[:1, :1]).all(axis=(0, 1))
 
