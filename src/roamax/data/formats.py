@@ -144,7 +144,7 @@ def svhn(train: Path, test: Path) -> Arrays:
         with archives.reading(path):
             images, labels = _matlab(path)
             arrays[f"x_{part}"] = np.ascontiguousarray(np.moveaxis(images, 3, 0))
-            arrays[f"y_{part}"] = labels.astype(np.int32) % 10
+            arrays[f"y_{part}"] = labels.ravel().astype(np.int32) % 10
     return arrays
 
 

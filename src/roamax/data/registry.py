@@ -1,8 +1,8 @@
 """Which data sets there are: what each holds, whose it is, its published files and their checksums.
 
-Checksums are the publishers' own (Zenodo's and MedMNIST's), or what TensorFlow Datasets and torchvision list for the files:
-SHA-256 where one is published, MD5 where only that is. Where none is, `checksum` is None: then the size is checked,
-and the SHA-256 of the first download is recorded in the data directory and held to from there on.
+Checksums are the publishers' own (those of Zenodo and MedMNIST), or what TensorFlow Datasets and torchvision list for
+the same files: SHA-256 where one is published, MD5 where only that is. Where none is, `checksum` is None: then the size
+is checked, and the SHA-256 of the first download is recorded in the data directory and held to from there on.
 """
 
 from collections.abc import Callable
