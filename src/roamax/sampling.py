@@ -5,7 +5,7 @@ are cut, and a resumed run executes the very program of an unbroken one.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,6 +41,7 @@ def sample(
     num_chains: int = 1,
     replacement: bool = False,
     out: str | Path | None = None,
+    about: Mapping[str, Any] | None = None,
     progress: bool | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
 ) -> Draws:
@@ -56,6 +57,7 @@ def sample(
     - `num_chains`: chains run side by side, spread over the local devices where there are several.
     - `out`: a folder. Every draw is written as it is taken, the state every `checkpoint_seconds`; calling again with
       the same arguments goes on where it stopped, bit for bit. `num_samples` may grow.
+    - `about`: what else made the run, as JSON can hold it; kept in the folder's `config.json`, and held to.
     - `progress`: None shows a bar on a terminal.
 
     A chain that leaves the finite numbers stops the run with a `DivergenceError` whose `draws` are those so far.
@@ -86,6 +88,7 @@ def sample(
         "num_chains": num_chains,
         "num_samples": num_samples,
         "replacement": replacement,
+        **(about or {}),
     }
     runs.make_folder(folder)
     with storage.locked(folder):

@@ -1,0 +1,1 @@
+"""Comparisons of samplers on the same footing: what the commands run."""

@@ -1,0 +1,1 @@
+"""Plots, and the HTML page that shows them: one file, no network."""

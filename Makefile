@@ -1,0 +1,45 @@
+# Everything installs into .venv with the locked versions of constraints.txt.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test check test-extras torture bench format clean
+
+demo: $(VENV)/.dev
+	$(BIN)/roamax demo
+
+test: $(VENV)/.dev
+	$(BIN)/pytest -n 2 -m "not slow and not extras"
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+test-extras: $(VENV)/.extras
+	$(BIN)/pytest -m "extras and not slow"
+
+torture: $(VENV)/.extras
+	$(BIN)/pytest -m slow
+
+bench: $(VENV)/.extras
+	$(BIN)/python -m benchmarks
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) runs demo
+
+$(VENV)/bin/pip:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+
+$(VENV)/.dev: $(VENV)/bin/pip pyproject.toml constraints.txt
+	$(BIN)/pip install --quiet --group dev --editable . --constraint constraints.txt
+	touch $@
+
+$(VENV)/.extras: $(VENV)/.dev
+	$(BIN)/pip install --quiet --group extras --constraint constraints.txt
+	touch $@

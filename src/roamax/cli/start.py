@@ -1,0 +1,17 @@
+"""What every command that computes does first."""
+
+from pathlib import Path
+
+
+def start_jax(num_cpu_devices: int = 1) -> None:
+    """Keep compiled programs on disk between commands, and show as many CPU devices as are asked for.
+
+    Has to run before JAX makes its first array.
+    """
+    import jax
+    import platformdirs
+
+    cache = Path(platformdirs.user_cache_dir("roamax")) / "compiled"
+    jax.config.update("jax_compilation_cache_dir", str(cache))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+    jax.config.update("jax_num_cpu_devices", num_cpu_devices)

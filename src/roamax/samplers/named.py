@@ -1,0 +1,78 @@
+"""Samplers by name, with settings in the terms of stochastic gradient descent, for the command line and estimators."""
+
+from collections.abc import Callable
+from typing import Any
+
+from roamax.errors import InputError, lookup
+from roamax.posterior import Posterior
+from roamax.samplers.cyclical import cyclical
+from roamax.samplers.ensemble import ensemble
+from roamax.samplers.hmc import hmc, nuts
+from roamax.samplers.kinetic_l2e import kinetic_l2e
+from roamax.samplers.l2e import l2e
+from roamax.samplers.meta_sgmcmc import meta_sgmcmc
+from roamax.samplers.precond_l2e import precond_l2e
+from roamax.samplers.psgld import psgld
+from roamax.samplers.sghmc import sghmc
+from roamax.samplers.sgld import sgld
+from roamax.schedules import from_learning_rate
+from roamax.types import Key, Params, Sampler
+
+FULL_BATCH = ("hmc", "nuts")
+"""The samplers that need all data at every step."""
+
+
+def named_sampler(
+    name: str,
+    posterior: Posterior,
+    *,
+    num_steps: int,
+    num_samples: int,
+    init: Callable[[Key], Params] | None = None,
+    lr: float | None = None,
+    momentum_decay: float = 0.1,
+    **options: Any,
+) -> Sampler:
+    """The sampler of that name for a run of about `num_steps` steps and `num_samples` draws.
+
+    `lr` is a learning rate on the mean loss, each sampler's own default where it is None; `options` go to the sampler
+    and win over what follows from `lr`. Cyclical SGMCMC gets one cycle, and an ensemble one member, for each draw.
+    """
+    build = lookup(_BUILDERS, name, "sampler")
+    if lr is not None and name not in _DEFAULT_LR:
+        raise InputError(f"`lr` must not be given for {name}, whose steps are not in those terms; got {lr}.")
+    n = posterior.num_data
+    rate = _DEFAULT_LR.get(name) if lr is None else lr
+    settings: dict[str, Any] = {}
+    if name in ("sgld", "psgld"):
+        settings = {"step_size": rate / n} if rate else {}
+    elif name in ("sghmc", "cyclical"):
+        settings = from_learning_rate(rate or 0.0, momentum_decay, n)
+    if name == "cyclical":
+        settings["cycle_length"] = max(2, num_steps // num_samples)
+    elif name == "ensemble":
+        settings = {
+            "learning_rate": rate,
+            "momentum": 1 - momentum_decay,
+            "member_steps": max(1, num_steps // num_samples),
+            "init": init,
+        }
+    return build(posterior, **{**settings, **options})
+
+
+_DEFAULT_LR = {"sgld": 0.1, "psgld": 1e-3, "sghmc": 0.05, "cyclical": 0.1, "ensemble": 0.1}
+
+_BUILDERS: dict[str, Callable[..., Sampler]] = {
+    "sgld": sgld,
+    "psgld": psgld,
+    "sghmc": sghmc,
+    "cyclical": cyclical,
+    "ensemble": ensemble,
+    "hmc": hmc,
+    "nuts": nuts,
+    "l2e": l2e,
+    "kinetic_l2e": kinetic_l2e,
+    "precond_l2e": precond_l2e,
+    "meta_sgmcmc": meta_sgmcmc,
+}
+NAMES = tuple(_BUILDERS)

@@ -1,0 +1,168 @@
+"""Draws on disk: nothing lost, nothing damaged unseen, a resumed run bit-identical to an unbroken one."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import roamax
+from roamax.errors import FileError, InputError
+from targets import linear_regression
+
+TARGET = linear_regression(num_data=50)
+
+
+def run(out, **options):
+    settings = {"batch_size": 8, "num_samples": 8, "burn_in": 20, "thinning": 5, "num_chains": 2} | options
+    step_size = settings.pop("step_size", 0.02)
+    start = settings.pop("start", {"net": {"theta": jnp.zeros(3)}})
+    posterior = roamax.Posterior(
+        lambda params, batch: TARGET.posterior.log_likelihood(params["net"], batch),
+        roamax.priors.gaussian(variance=1.0),
+        50,
+    )
+    sampler = roamax.sghmc(posterior, step_size=step_size, friction=1.0)
+    return roamax.sample(settings.pop("key", jax.random.key(0)), sampler, start, TARGET.data, out=out, **settings)
+
+
+def theta(draws):
+    return draws.positions["net"]["theta"]
+
+
+CHILD = """
+import sys, time
+sys.path[:0] = sys.argv[2:]
+import jax.numpy as jnp
+import roamax.draws
+from test_resume import run
+
+write = roamax.draws.FolderStore.add
+def slow(self, positions, step):
+    write(self, positions, step)
+    print(step, flush=True)
+    time.sleep(0.02)
+roamax.draws.FolderStore.add = slow
+run(sys.argv[1], num_samples=60, checkpoint_seconds=0.05)
+"""
+
+
+def test_killed_at_random_moments_and_resumed_it_ends_with_the_same_draws(tmp_path):
+    unbroken = run(None, num_samples=60)
+    random.seed(0)
+    command = [sys.executable, "-c", CHILD, str(tmp_path / "run"), str(Path(__file__).parent)]
+    kills = 0
+    for _ in range(30):
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert child.stdout is not None
+        if not child.stdout.readline():
+            break
+        time.sleep(random.uniform(0, 0.5))
+        if child.poll() is not None:
+            break
+        os.kill(child.pid, signal.SIGKILL)
+        child.wait()
+        kills += 1
+    else:
+        pytest.fail("the run never came to its end")
+    assert child.wait() == 0
+    assert kills >= 2
+    resumed = roamax.Draws.load(tmp_path / "run")
+    assert resumed.steps == unbroken.steps
+    np.testing.assert_array_equal(theta(resumed), theta(unbroken))
+
+
+def test_a_run_can_be_made_longer(tmp_path):
+    run(tmp_path / "run", num_samples=3)
+    longer = run(tmp_path / "run", num_samples=8)
+    np.testing.assert_array_equal(theta(longer), theta(run(None)))
+
+
+def test_loading_gives_back_structure_and_bits(tmp_path):
+    draws = run(tmp_path / "run")
+    loaded = roamax.Draws.load(tmp_path / "run")
+    np.testing.assert_array_equal(theta(loaded), theta(draws))
+    typed = roamax.Draws.load(tmp_path / "run", like={"net": {"theta": 0}})
+    assert jax.tree.structure(typed[0, 0]) == jax.tree.structure(draws[0, 0])
+
+
+@pytest.mark.parametrize(
+    ("option", "named"),
+    [
+        ({"burn_in": 30}, "burn_in"),
+        ({"num_samples": 4}, "num_samples"),
+        ({"step_size": 0.03}, r"sampler\.step_size"),
+        ({"key": jax.random.key(1)}, "key"),
+        ({"start": {"net": {"theta": jnp.ones(3)}}}, r"init_position"),
+    ],
+)
+def test_a_folder_of_other_arguments_is_refused_by_name(tmp_path, option, named):
+    run(tmp_path / "run")
+    before = (tmp_path / "run" / "config.json").read_bytes()
+    with pytest.raises(InputError, match=rf"`out` must .* where `{named}"):
+        run(tmp_path / "run", **option)
+    assert (tmp_path / "run" / "config.json").read_bytes() == before
+
+
+def test_a_folder_with_other_files_is_refused(tmp_path):
+    (tmp_path / "thesis.tex").write_text("precious")
+    with pytest.raises(InputError, match="with other files in it"):
+        run(tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir() if p.name != ".lock") == ["thesis.tex"]
+
+
+def test_damage_is_named(tmp_path):
+    run(tmp_path / "run")
+    folder = tmp_path / "run" / "draws"
+    draw = folder / "draw-000003-chain-001.safetensors"
+    whole = draw.read_bytes()
+
+    draw.write_bytes(whole[:-4])
+    with pytest.raises(FileError, match=r"draw-000003-chain-001.safetensors is damaged"):
+        theta(roamax.Draws.load(tmp_path / "run"))
+    draw.write_bytes(whole)
+
+    manifest = folder / "manifest.json"
+    good = manifest.read_text()
+    listed = json.loads(good)
+    listed["draws"][0][0]["file"] = "../../escape.safetensors"
+    for bad in (good[:-20], "[]", '{"format": 1, "num_chains": 2, "draws": [[]]}', json.dumps(listed)):
+        manifest.write_text(bad)
+        with pytest.raises(FileError, match=r"manifest.json is damaged"):
+            roamax.Draws.load(tmp_path / "run")
+    manifest.write_text(good)
+
+    state = next((tmp_path / "run" / "state").glob("*.safetensors"))
+    state.write_bytes(b"\0" * 40)
+    with pytest.raises(FileError, match=r"state/step-\d+.safetensors is damaged"):
+        run(tmp_path / "run", num_samples=9)
+
+
+def test_a_draw_that_the_manifest_does_not_list_does_not_exist(tmp_path):
+    run(tmp_path / "run", num_samples=3)
+    (tmp_path / "run" / "draws" / "draw-000003-chain-000.safetensors").write_bytes(b"half a dr")
+    assert roamax.Draws.load(tmp_path / "run").num_draws == 3
+    np.testing.assert_array_equal(theta(run(tmp_path / "run")), theta(run(None)))
+
+
+def test_a_second_process_is_refused_with_the_pid_of_the_first(tmp_path):
+    from roamax import storage
+
+    hold = "import sys, time, pathlib; from roamax import storage\nwith storage.locked(pathlib.Path(sys.argv[1])):\n print(1, flush=True); time.sleep(60)"
+    child = subprocess.Popen([sys.executable, "-c", hold, str(tmp_path)], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    child.stdout.readline()
+    with pytest.raises(FileError, match=f"in use by process {child.pid}"), storage.locked(tmp_path):
+        pass
+    child.kill()
+    child.wait()
+    with storage.locked(tmp_path):
+        pass

@@ -1,0 +1,187 @@
+"""The runner: where batches come from, what it keeps, when it stops."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import roamax
+from roamax import sampling
+from roamax.data.batches import batch_source
+from roamax.errors import DivergenceError
+from targets import linear_regression
+
+TARGET = linear_regression(num_data=50)
+START = {"theta": jnp.zeros(3)}
+
+
+def sghmc():
+    return roamax.sghmc(TARGET.posterior, step_size=0.02, friction=1.0)
+
+
+def run(data=TARGET.data, sampler=None, **options):
+    settings = {"batch_size": 8, "num_samples": 6, "burn_in": 20, "thinning": 5} | options
+    return roamax.sample(jax.random.key(0), sampler or sghmc(), START, data, **settings)
+
+
+def rows_seen(source, steps, num_chains=1):
+    """The rows that a source over `np.arange` gives each chain at each step."""
+    keys = jax.random.split(jax.random.key(1), num_chains)
+    seen = []
+    for step in range(steps):
+        window = source.window(step, keys)
+        assert window.start <= step < window.stop
+        own = jax.vmap(
+            lambda per_chain, key, w=window, s=step: source.read(w.shared, per_chain, key, jnp.int32(s), jnp.int32(w.start))
+        )(window.per_chain, keys)
+        seen.append(np.asarray(own))
+    return np.stack(seen, axis=1)
+
+
+def test_shuffled_epochs_see_every_example_once_and_each_chain_in_its_own_order():
+    rows = rows_seen(batch_source(np.arange(20), 5, 12), 12, num_chains=2)
+    for chain in rows:
+        for epoch in range(3):
+            assert sorted(chain[epoch * 4 : epoch * 4 + 4].ravel()) == list(range(20))
+        assert not np.array_equal(chain[:4], chain[4:8])
+    assert not np.array_equal(rows[0], rows[1])
+
+
+def test_replacement_draws_uniformly():
+    rows = rows_seen(batch_source(np.arange(10), 5, 400, replacement=True), 400)
+    counts = np.bincount(rows.ravel(), minlength=10)
+    assert abs(counts / 200 - 1).max() < 0.3
+    assert any(len(set(batch)) < 5 for batch in rows[0])
+
+
+@pytest.mark.parametrize("replacement", [False, True])
+def test_mapped_files_give_the_batches_that_arrays_give(tmp_path, replacement):
+    x, y = TARGET.data
+    mapped = np.memmap(tmp_path / "x", np.float32, "w+", shape=x.shape)
+    mapped[:] = x
+    streamed = run((mapped, np.asarray(y)), replacement=replacement, num_chains=2)
+    direct = run(replacement=replacement, num_chains=2)
+    np.testing.assert_array_equal(streamed.positions["theta"], direct.positions["theta"])
+
+
+def test_a_function_of_the_step_and_an_iterator_make_batches(tmp_path):
+    def batch(step):
+        rows = np.random.default_rng(step).integers(0, 50, 8)
+        return jax.tree.map(lambda a: np.asarray(a)[rows], TARGET.data)
+
+    from_function = run(batch, batch_size=None)
+    from_iterator = run((batch(step) for step in range(1000)), batch_size=None, out=tmp_path / "run")
+    np.testing.assert_array_equal(from_function.positions["theta"], from_iterator.positions["theta"])
+    with pytest.warns(UserWarning, match="cannot be resumed exactly"):
+        run((batch(step) for step in range(1000)), batch_size=None, out=tmp_path / "run", num_samples=8)
+
+
+def test_draws_are_taken_after_burn_in_and_thinned():
+    every = run(burn_in=0, thinning=1, num_samples=50)
+    some = run()
+    assert some.steps == [25, 30, 35, 40, 45, 50]
+    np.testing.assert_array_equal(some.positions["theta"][0], every.positions["theta"][0, np.asarray(some.steps) - 1])
+
+
+def test_samplers_decide_which_steps_may_be_draws():
+    cyclical = roamax.cyclical(TARGET.posterior, step_size=0.01, friction=1.0, cycle_length=10, exploration_ratio=0.8)
+    assert run(sampler=cyclical, thinning=2, burn_in=10, num_samples=3).steps == [20, 30, 40]
+    assert run(sampler=cyclical, thinning=1, burn_in=0, num_samples=4).steps == [9, 10, 19, 20]
+    ensemble = roamax.ensemble(TARGET.posterior, member_steps=7, init=lambda key: START)
+    assert run(sampler=ensemble, thinning=1, burn_in=0, num_samples=3).steps == [7, 14, 21]
+    adapting = roamax.hmc(TARGET.posterior, adaptation_steps=4)
+    assert run(sampler=adapting, batch_size=None, thinning=1, burn_in=0, num_samples=2).steps == [5, 6]
+
+
+def test_ensemble_members_start_anew():
+    sampler = roamax.ensemble(
+        TARGET.posterior, member_steps=1, learning_rate=1e-9, init=lambda key: {"theta": jax.random.normal(key, (3,))}
+    )
+    theta = run(sampler=sampler, thinning=1, burn_in=0, num_samples=4).positions["theta"][0]
+    assert np.abs(theta[0]).max() < 1e-3
+    assert np.abs(np.diff(theta, axis=0)).min() > 1e-3
+
+
+def test_the_number_of_chains_does_not_change_a_chain():
+    three, one = run(num_chains=3).positions["theta"], run().positions["theta"]
+    np.testing.assert_allclose(three[0], one[0], rtol=1e-4, atol=1e-5)
+    assert not np.allclose(three[0], three[1], atol=1e-2)
+
+
+def test_however_a_run_is_cut_it_compiles_once_and_gives_the_same_draws(monkeypatch):
+    sampler = sghmc()
+    whole = run(sampler=sampler)
+    # Each segment looks too slow, so none is longer than the first.
+    monkeypatch.setattr(sampling, "SEGMENT_SECONDS", -1.0)
+    cut = run(sampler=sampler)
+    np.testing.assert_array_equal(whole.positions["theta"], cut.positions["theta"])
+    source = batch_source(TARGET.data, 8, 50)
+    assert sampling._segment(sampler.step, source.read, 1)._cache_size() == 1
+
+
+def test_a_diverging_chain_is_named_and_its_draws_are_kept():
+    explode = roamax.sgld(TARGET.posterior, step_size=lambda step: jnp.where(step < 33, 1e-3, 1e30))
+    with pytest.raises(DivergenceError, match=r"chain 0 diverged: its energy was not finite at step 3[4-9]") as caught:
+        run(sampler=explode)
+    assert caught.value.draws.steps == [25, 30]
+    assert np.isfinite(caught.value.draws.positions["theta"]).all()
+
+
+def test_a_parameter_that_no_energy_sees_is_watched_too():
+    posterior = roamax.Posterior(
+        lambda params, batch: jnp.zeros(batch[1].shape), lambda params: -jnp.sum(params["theta"]), 50
+    )
+    explode = roamax.sgld(posterior, step_size=lambda step: jnp.where(step < 24, 1e-3, jnp.inf), temperature=0.0)
+    with pytest.raises(DivergenceError, match=r"chain 0 diverged: its parameter 'theta' was not finite after step 25"):
+        run(sampler=explode)
+
+
+def test_a_label_outside_the_classes_stops_the_chain():
+    def apply(params, x):
+        return x @ params["theta"]
+
+    posterior = roamax.Posterior(roamax.categorical(apply), roamax.priors.gaussian(variance=1.0), 50)
+    x, _ = TARGET.data
+    labels = jnp.arange(50) % 4
+    sampler = roamax.sgld(posterior, step_size=1e-3)
+    with pytest.raises(DivergenceError, match="labels"):
+        roamax.sample(jax.random.key(0), sampler, {"theta": jnp.zeros((3, 3))}, (x, labels), batch_size=10, num_samples=5)
+
+
+def test_predictions_average_over_draws_and_do_not_depend_on_the_batch_size():
+    draws = run(num_chains=2)
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(10, 3)), jnp.float32)
+
+    def logits(params, x):
+        score = x @ params["theta"]
+        return jnp.stack([score, -score, 0 * score], axis=1)
+
+    by_hand = np.mean([jax.nn.softmax(logits(params, x)) for params in draws], axis=0)
+    np.testing.assert_allclose(roamax.predict(logits, draws, x), by_hand, rtol=1e-5)
+    np.testing.assert_allclose(roamax.predict(logits, draws, x, batch_size=4), by_hand, rtol=1e-5)
+    log_probs = roamax.predict_draws(logits, draws, x, batch_size=3)
+    np.testing.assert_allclose(np.exp(log_probs).mean(axis=0), by_hand, rtol=1e-5)
+
+    def normal(params, x):
+        return x @ params["theta"], jnp.asarray(0.5)
+
+    mean, std = roamax.predict(normal, draws, x, batch_size=4)
+    means = np.stack([normal(params, x)[0] for params in draws])
+    np.testing.assert_allclose(mean, means.mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(std, np.sqrt(0.25 + means.var(axis=0)), rtol=1e-4)
+
+
+def test_draws_by_index_and_by_iteration():
+    draws = run(num_chains=2)
+    assert (draws.num_chains, draws.num_draws, len(draws)) == (2, 6, 12)
+    np.testing.assert_array_equal(draws[1, 3]["theta"], draws.positions["theta"][1, 3])
+    again = roamax.Draws.from_positions(draws.positions)
+    for a, b in zip(draws, again, strict=True):
+        np.testing.assert_array_equal(a["theta"], b["theta"])
+
+
+def test_arviz_takes_the_draws():
+    arviz = pytest.importorskip("arviz")
+    data = run(num_chains=2).to_arviz()
+    assert data.posterior["theta"].shape == (2, 6, 3)
+    assert list(arviz.summary(data).columns)
