@@ -1,0 +1,63 @@
+"""Weights of a learned sampler as a file, and the card beside it that says how they came about."""
+
+import datetime
+import importlib.metadata
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from roamax import storage, trees
+from roamax.errors import check
+from roamax.meta.checkpoint import TrainState
+from roamax.meta.config import TrainConfig
+from roamax.tasks import TaskDistribution
+from roamax.types import MetaParams
+
+
+def write_weights(folder: Path, config: TrainConfig, tasks: TaskDistribution, state: TrainState) -> None:
+    """Write the best weights so far, `weights.safetensors`, with their card, `weights.json`."""
+    tensors = {name.replace("/", "."): np.asarray(leaf) for name, leaf in trees.named_leaves(state.best).items()}
+    storage.write_bytes(folder / "weights.safetensors", storage.pack_tensors(tensors))
+    storage.write_json(folder / "weights.json", card(config, tasks, state))
+
+
+def card(config: TrainConfig, tasks: TaskDistribution, state: TrainState) -> dict[str, Any]:
+    """What a user of the weights needs to know: settings first, then their history."""
+    names = [name.split("/", 1) if "/" in name else ["own", name] for name in tasks.names()]
+    begun = [stage for number, stage in enumerate(config.stages) if _begin(config, number) < max(state.step, 1)]
+    return {
+        "sampler": config.sampler,
+        "step_size": config.step_size,
+        "friction": config.friction,
+        "temperature": config.temperature,
+        "output_scale": config.output_scale,
+        "passes": config.passes,
+        "objective": config.objective,
+        "tasks": config.tasks,
+        "data": sorted({data for data, _ in names}),
+        "architectures": sorted({model for _, model in names}),
+        "estimator": [stage.estimator for stage in begun],
+        "inner_steps": [stage.inner_steps for stage in begun],
+        "outer_steps": state.step,
+        "started_from": config.weights,
+        "seed": config.seed,
+        "meta_loss": state.best_loss,
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "version": importlib.metadata.version("roamax"),
+    }
+
+
+def read_weights(path: Path, like: MetaParams) -> MetaParams:
+    """The weights in a file that `write_weights` wrote, in the structure of `like`."""
+    tensors = storage.read_tensors(path)
+    expected = {name.replace("/", "."): leaf for name, leaf in trees.named_leaves(like).items()}
+    check(tensors.keys() == expected.keys(), "weights", f"hold {', '.join(expected)}", ", ".join(tensors) or "nothing")
+    for name, leaf in expected.items():
+        check(tensors[name].shape == leaf.shape, "weights", f"hold {name} of shape {leaf.shape}", tensors[name].shape)
+    return jax.tree.unflatten(jax.tree.structure(like), [tensors[name] for name in expected])
+
+
+def _begin(config: TrainConfig, number: int) -> int:
+    return sum(stage.outer_steps for stage in config.stages[:number])

@@ -1,0 +1,137 @@
+"""An outer step: jobs from keys, and a meta-gradient from their results.
+
+Which estimator is at work shows in three places only: the signs of a pair's jobs, the formula that turns their
+results into a gradient, and how many of a key's perturbations are in it.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from roamax import trees
+from roamax.meta import es, tbptt
+from roamax.meta.config import Stage, TrainConfig
+from roamax.meta.worker import Job, Result, split_key
+from roamax.types import Key, MetaParams
+
+Run = Callable[[MetaParams, Sequence[Job]], list[Result]]
+"""What an engine does: run jobs, and give their results in order."""
+
+
+class Slot(NamedTuple):
+    """The unroll that a pair is in: the outer step that began it, and a carry for each member once it is under way."""
+
+    start: int
+    carries: tuple[list[Any], ...] = ()
+
+
+class Estimate(NamedTuple):
+    """A meta-gradient, None if no pair gave one; the mean loss; how many losses or gradients were not finite."""
+
+    gradient: MetaParams | None
+    loss: float
+    bad: int
+    slots: tuple[Slot, ...]
+    tasks: tuple[int, ...]
+    inner_gradients: int
+    compile_seconds: float
+
+
+def new_slots(stage: Stage, step: int) -> tuple[Slot, ...]:
+    """Slots of pairs that all begin an unroll at `step`."""
+    return tuple(Slot(step) for _ in range(stage.pairs))
+
+
+def estimate(
+    run: Run,
+    meta_params: MetaParams,
+    config: TrainConfig,
+    num_tasks: int,
+    key: Key,
+    step: int,
+    slots: tuple[Slot, ...],
+) -> Estimate:
+    """The meta-gradient of outer step `step`, averaged over the pairs of its stage.
+
+    A pair whose loss or gradient is not finite is counted and left out, and starts a new unroll.
+    """
+    number, begin = config.stage_at(step)
+    stage = config.stages[number]
+    signs = (0,) if stage.estimator == "tbptt" else (1, -1)
+    jobs = [_jobs(config, number, num_tasks, key, step, pair, slot, signs) for pair, slot in enumerate(slots)]
+    results = run(meta_params, [job for pair in jobs for job in pair])
+    pairs = [results[i : i + len(signs)] for i in range(0, len(results), len(signs))]
+    gradients, losses, after, bad = [], [], [], 0
+    for pair, (members, outcome) in enumerate(zip(jobs, pairs, strict=True)):
+        gradient = _gradient(config, stage, meta_params, members[0], outcome)
+        if gradient is None:
+            bad += 1
+        else:
+            gradients.append(gradient)
+            losses.append(float(np.mean([min(result.loss, config.loss_ceiling) for result in outcome])))
+        after.append(_next_slot(stage, pair, begin, step, slots[pair], outcome, gradient is not None))
+    mean = trees.linear(*((1 / len(gradients), gradient) for gradient in gradients)) if gradients else None
+    steps = stage.truncation or stage.inner_steps
+    return Estimate(
+        gradient=mean,
+        loss=float(np.mean(losses)) if losses else math.nan,
+        bad=bad,
+        slots=tuple(after),
+        tasks=tuple(dict.fromkeys(members[0].task for members in jobs)),
+        inner_gradients=len(results) * steps * config.chains * (tbptt.COST if stage.estimator == "tbptt" else 1),
+        compile_seconds=sum(result.compile_seconds for result in results),
+    )
+
+
+def draw_task(key: Key, num_tasks: int) -> int:
+    """A place in a task distribution."""
+    return int(jax.random.randint(key, (), 0, num_tasks))
+
+
+def _jobs(
+    config: TrainConfig,
+    number: int,
+    num_tasks: int,
+    key: Key,
+    step: int,
+    pair: int,
+    slot: Slot,
+    signs: tuple[int, ...],
+) -> list[Job]:
+    task_key, pair_key = jax.random.split(jax.random.fold_in(key, slot.start))
+    task = draw_task(jax.random.fold_in(task_key, pair % config.stages[number].tasks), num_tasks)
+    job_key = np.asarray(jax.random.key_data(jax.random.fold_in(pair_key, pair)))
+    carries = slot.carries or (None,) * len(signs)
+    return [
+        Job(number, task, job_key, sign, step - slot.start, carry) for sign, carry in zip(signs, carries, strict=True)
+    ]
+
+
+def _gradient(
+    config: TrainConfig, stage: Stage, meta_params: MetaParams, job: Job, outcome: Sequence[Result]
+) -> MetaParams | None:
+    if not all(math.isfinite(result.loss) for result in outcome):
+        return None
+    if stage.estimator == "tbptt":
+        gradient = outcome[0].gradient
+        finite = all(bool(np.all(np.isfinite(leaf))) for leaf in jax.tree.leaves(gradient))
+        return gradient if finite else None
+    plus, minus = (min(result.loss, config.loss_ceiling) for result in outcome)
+    count = es.noise_number(stage.estimator, job.truncation) + 1
+    scalars = jnp.asarray(plus - minus, float), jnp.asarray(stage.sigma, float), jnp.asarray(count, jnp.int32)
+    return es.gradient(meta_params, split_key(job.key)[0], *scalars)
+
+
+def _next_slot(
+    stage: Stage, pair: int, begin: int, step: int, slot: Slot, outcome: Sequence[Result], good: bool
+) -> Slot:
+    # Unrolls of different pairs end at different outer steps, so that every update sees all parts of an unroll.
+    offset = pair * stage.truncations // stage.pairs
+    ends = (step + 1 - begin + offset) % stage.truncations == 0
+    if ends or not good:
+        return Slot(step + 1)
+    return Slot(slot.start, tuple(result.carry for result in outcome if result.carry is not None))

@@ -1,0 +1,196 @@
+"""The inner loop: a learned sampler run on a task, scored by an objective while it runs, as one compiled function.
+
+Memory does not depend on the number of steps: draws are scored when they are taken, and forgotten.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from roamax import trees
+from roamax.errors import check
+from roamax.meta.objectives import Draw, Objective, over_chains
+from roamax.posterior import Posterior
+from roamax.tasks import Task
+from roamax.types import Batch, Key, LearnedSampler, MetaParams, Params
+
+Data = tuple[Batch, Batch]
+"""What an unroll reads: the training data, and the data held out from it."""
+
+
+class Problem(NamedTuple):
+    """A family of samplers, the kind of task it runs on, and how the runs are scored.
+
+    It holds functions and numbers but no data: tasks that differ in their data alone are one problem, and compile
+    once. `memory` is the number of draws that a score remembers, `held_out` how many points it is taken on.
+    """
+
+    family: LearnedSampler
+    posterior: Posterior
+    init: Callable[[Key], Params]
+    batch_size: int
+    objective: Objective
+    memory: int
+    held_out: int
+    chains: int = 1
+
+
+class Segment(NamedTuple):
+    """A stretch of an unroll: `burn_in` steps, then `draws` draws, each after `thinning` more steps."""
+
+    burn_in: int
+    draws: int
+    thinning: int
+
+    @property
+    def steps(self) -> int:
+        """How many steps the segment has."""
+        return self.burn_in + self.draws * self.thinning
+
+    @property
+    def block(self) -> int:
+        """Steps of a block: at most about sqrt(steps), and such that every draw is at the end of a block.
+
+        One loop over blocks, instead of one for the burn-in and one for the draws, holds the step once: half the
+        time to compile.
+        """
+        common = math.gcd(self.burn_in, self.thinning)
+        return max(size for size in range(1, common + 1) if common % size == 0 and (size - 1) ** 2 <= self.steps)
+
+    def block_ends_in_draw(self) -> np.ndarray:
+        """For every block, whether a draw follows it."""
+        ends = np.arange(self.block, self.steps + 1, self.block)
+        return (ends > self.burn_in) & ((ends - self.burn_in) % self.thinning == 0)
+
+
+class Carry(NamedTuple):
+    """Where an unroll has come to: the chains' states, the score, the steps and the draws taken."""
+
+    states: Any
+    score: jax.Array
+    step: jax.Array
+    draws: jax.Array
+
+
+class Unroll(NamedTuple):
+    """What an estimator knows of an inner problem: pure functions, traceable, told apart by identity.
+
+    `start(meta_params, key, data)` gives a carry, and `advance(meta_params, key, data, carry)` the carry after one
+    segment and the loss there. The key is the same in every call for one run: with equal keys, two runs differ in
+    nothing but their meta-parameters (common random numbers).
+    """
+
+    start: Callable[[MetaParams, Key, Any], Any]
+    advance: Callable[[MetaParams, Key, Any, Any], tuple[Any, jax.Array]]
+
+
+def problem(
+    family: LearnedSampler, task: Task, objective: Objective, *, memory: int, held_out: int, chains: int = 1
+) -> Problem:
+    """The problem that a task poses to a family of samplers."""
+    check(chains >= objective.least_chains, "chains", f"be >= {objective.least_chains} for this objective", chains)
+    held_out = min(held_out, trees.leading_length(task.valid, "valid"))
+    return Problem(family, task.posterior, task.init, task.batch_size, objective, memory, held_out, chains)
+
+
+@functools.cache
+def unroll(problem: Problem, segment: Segment, rematerialise: bool = False) -> Unroll:
+    """The unroll of a problem in segments; the same object for equal arguments, so that jit finds it again.
+
+    With `rematerialise` a gradient through a segment keeps the states between its blocks, and computes all else
+    again block by block.
+    """
+    return Unroll(functools.partial(_start, problem), functools.partial(_advance, problem, segment, rematerialise))
+
+
+@functools.partial(jax.jit, static_argnames="unroll")
+def start(unroll: Unroll, meta_params: MetaParams, key: Key, data: Any) -> Any:
+    """The beginning of an unroll, compiled."""
+    return unroll.start(meta_params, key, data)
+
+
+@functools.partial(jax.jit, static_argnames="unroll")
+def advance(unroll: Unroll, meta_params: MetaParams, key: Key, data: Any, carry: Any) -> tuple[Any, jax.Array]:
+    """One segment of an unroll and the loss there, compiled."""
+    return unroll.advance(meta_params, key, data, carry)
+
+
+class _Keys(NamedTuple):
+    position: Key
+    batch: Key
+    noise: Key
+    held_out: Key
+    energy: Key
+
+
+def _start(problem: Problem, meta_params: MetaParams, key: Key, data: Data) -> Carry:
+    keys = _Keys(*jax.random.split(key, len(_Keys._fields)))
+    sampler = problem.family.bind(meta_params, problem.posterior)
+
+    def chain(key: Key) -> Any:
+        position_key, state_key = jax.random.split(key)
+        return sampler.init(state_key, problem.init(position_key))
+
+    states = over_chains(chain)(jax.random.split(keys.position, problem.chains))
+    dtype = jnp.result_type(*jax.tree.leaves(states.position))
+    zero = jnp.zeros((), jnp.int32)
+    return Carry(states, problem.objective.init(problem.held_out, dtype), zero, zero)
+
+
+def _advance(
+    problem: Problem,
+    segment: Segment,
+    rematerialise: bool,
+    meta_params: MetaParams,
+    key: Key,
+    data: Data,
+    carry: Carry,
+) -> tuple[Carry, jax.Array]:
+    train, valid = data
+    keys = _Keys(*jax.random.split(key, len(_Keys._fields)))
+    sampler = problem.family.bind(meta_params, problem.posterior)
+    held_out = _choose(keys.held_out, valid, problem.held_out)
+    chains = jnp.arange(problem.chains)
+
+    def step(carry: Carry) -> Carry:
+        batch_key, noise_key = (jax.random.fold_in(key, carry.step) for key in (keys.batch, keys.noise))
+
+        def chain(number: jax.Array, state: Any) -> Any:
+            batch = _draw_batch(jax.random.fold_in(batch_key, number), train, problem.batch_size)
+            return sampler.step(jax.random.fold_in(noise_key, number), state, batch)[0]
+
+        return carry._replace(states=over_chains(chain)(chains, carry.states), step=carry.step + 1)
+
+    def add_draw(carry: Carry) -> Carry:
+        draws = carry.draws + 1
+        weight = 1 / jnp.minimum(draws, problem.memory).astype(carry.score.dtype)
+        batch = _draw_batch(jax.random.fold_in(keys.energy, carry.step), train, problem.batch_size)
+        draw = Draw(problem.posterior, carry.states.position, held_out, batch)
+        return carry._replace(score=problem.objective.add(carry.score, weight, draw), draws=draws)
+
+    def block(carry: Carry, is_draw: jax.Array) -> tuple[Carry, None]:
+        carry, _ = jax.lax.scan(lambda carry, _: (step(carry), None), carry, None, length=segment.block)
+        return jax.lax.cond(is_draw, add_draw, lambda carry: carry, carry), None
+
+    # Nothing inside a scan can be shared with its recomputation, so the barriers against that are not needed.
+    body = jax.checkpoint(block, prevent_cse=False) if rematerialise else block
+    carry, _ = jax.lax.scan(body, carry, jnp.asarray(segment.block_ends_in_draw()))
+    return carry, problem.objective.loss(carry.score)
+
+
+def _draw_batch(key: Key, data: Batch, size: int) -> Batch:
+    """`size` examples drawn with replacement."""
+    length = trees.leading_length(data, "train")
+    rows = jax.random.randint(key, (size,), 0, length)
+    return jax.tree.map(lambda array: array.at[rows].get(mode="promise_in_bounds"), data)
+
+
+def _choose(key: Key, data: Batch, count: int) -> Batch:
+    """`count` distinct examples."""
+    rows = jax.random.permutation(key, trees.leading_length(data, "valid"))[:count]
+    return jax.tree.map(lambda array: array.at[rows].get(mode="promise_in_bounds"), data)

@@ -1,0 +1,95 @@
+"""The log of a meta-training run: one row of `log.csv` an outer step, and its picture."""
+
+import csv
+import io
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from roamax import storage
+
+
+class Row(NamedTuple):
+    """One outer step. Empty fields: no validation then, or no finite loss.
+
+    `step` counts the updates made; row 0 is the validation before the first. `inner_gradients` and `seconds` are
+    sums over the run so far, `compile_seconds` belongs to this step alone.
+    """
+
+    step: int
+    stage: int
+    estimator: str
+    loss: float | str
+    validation: float | str
+    gradient_norm: float | str
+    bad: int
+    inner_gradients: int
+    seconds: float
+    compile_seconds: float
+    tasks: str
+
+
+class Log:
+    """Appends rows to a file. Opened at a checkpoint's step, it drops the rows of steps that will be done again."""
+
+    def __init__(self, path: Path, step: int):
+        rows = (
+            [Row._fields, *(row for row in read_rows(path) if int(row.step) <= step)]
+            if path.exists()
+            else [Row._fields]
+        )
+        storage.write_bytes(path, "".join(map(_line, rows)).encode())
+        self._file = open(path, "a")
+
+    def add(self, row: Row) -> None:
+        """Append a row; a kill of this process cannot lose it."""
+        self._file.write(_line(row))
+        self._file.flush()
+
+    def sync(self) -> None:
+        """Bring the rows to the disk, before a checkpoint that counts on them."""
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The whole rows of a log, as text; a last row that was cut short is left out."""
+    lines = storage.read_bytes(path).decode(errors="replace").splitlines(keepends=True)
+    whole = [line for line in lines if line.endswith("\n")]
+    parsed = list(csv.reader(whole))[1:]
+    return [Row(*row) for row in parsed if len(row) == len(Row._fields) and row[0].isdigit()]  # type: ignore
+
+
+def plot(log: Path, picture: Path) -> None:
+    """Draw the meta-loss of each step, its running mean, and the validation loss."""
+    import matplotlib.pyplot as plt
+    import numpy as np
+
+    rows = read_rows(log)
+    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+    steps, losses = _column(rows, "loss")
+    if len(losses):
+        axes.plot(steps, losses, ".", markersize=3, alpha=0.4, label="loss of an outer step")
+        window = max(1, len(losses) // 40)
+        means = np.convolve(losses, np.ones(window) / window, mode="valid")
+        axes.plot(steps[window - 1 :], means, label=f"mean of {window}")
+    steps, losses = _column(rows, "validation")
+    axes.plot(steps, losses, "o-", markersize=4, label="validation")
+    axes.set(xlabel="outer step", ylabel="meta-loss", yscale="log")
+    axes.legend()
+    figure.savefig(picture, dpi=120)
+    plt.close(figure)
+
+
+def _column(rows: list[Row], name: str) -> tuple[list[int], list[float]]:
+    filled = [row for row in rows if getattr(row, name) != ""]
+    return [int(row.step) for row in filled], [float(getattr(row, name)) for row in filled]
+
+
+def _line(row: tuple) -> str:
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerow(row)
+    return buffer.getvalue()

@@ -1,0 +1,232 @@
+"""The outer loop: Adam on the clipped meta-gradient, validated on fixed problems, resumable after a kill at any moment.
+
+The folder of a run holds
+
+    config.json          the arguments that decide the result
+    log.csv, log.png     one row an outer step, and its picture
+    state/               the checkpoint to go on from
+    weights.safetensors  the weights that validated best so far, and weights.json, their card
+    results.json         how it went, once it is done
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from roamax import runs, storage, trees
+from roamax import tasks as task_sets
+from roamax.meta import cards, checkpoint, log
+from roamax.meta import config as configs
+from roamax.meta.checkpoint import TrainState
+from roamax.meta.config import TrainConfig
+from roamax.meta.engines import Engine, LocalEngine
+from roamax.meta.estimators import Estimate, draw_task, estimate, new_slots
+from roamax.meta.families import make_family
+from roamax.meta.outer import outer_optimizer
+from roamax.meta.worker import VALIDATION, Job, Result
+from roamax.progress import Report, progress_bar
+from roamax.tasks import TaskDistribution
+from roamax.types import Key, MetaParams
+
+SAVE_SECONDS = 2.0
+"""How much work a kill may cost: a checkpoint is small, but not all disks are quick."""
+
+
+class Trained(NamedTuple):
+    """The weights that validated best, their validation loss, and the folder of the run."""
+
+    meta_params: MetaParams
+    loss: float
+    out: Path
+
+
+def train(
+    config: TrainConfig,
+    out: str | Path,
+    *,
+    tasks: TaskDistribution | None = None,
+    engine: Callable[[TrainConfig, TaskDistribution], Engine] = LocalEngine,
+    show: bool | None = None,
+) -> Trained:
+    """Meta-train a sampler. Run again with the same `out`, it goes on where it stopped.
+
+    The meta-parameters are the same, to the bit, however often the run was stopped on the way. `tasks` replaces the
+    distribution that `config.tasks` names; `engine` makes what the jobs run on. A finished run goes on when its last
+    stage is given more outer steps, or when further stages are added.
+    """
+    out = Path(out)
+    distribution = task_sets.get(config.tasks) if tasks is None else tasks
+    runs.make_folder(out)
+    with storage.locked(out):
+        _claim(out, config, distribution)
+        with closing(engine(config, distribution)) as running:
+            state = _Run(config, out, distribution, running).to_the_end(show)
+    return Trained(state.best, state.best_loss, out)
+
+
+class _Keys(NamedTuple):
+    weights: Key
+    steps: Key
+    validation: Key
+
+
+class _Run:
+    """The run of a folder that has been claimed."""
+
+    def __init__(self, config: TrainConfig, out: Path, tasks: TaskDistribution, engine: Engine):
+        self.config = config
+        self.out = out
+        self.tasks = tasks
+        self.engine = engine
+        self.keys = _Keys(*jax.random.split(jax.random.key(config.seed), len(_Keys._fields)))
+        self.report: Report = lambda steps, note: None
+        self.met: set[tuple[int, int]] = set()
+
+    def to_the_end(self, show: bool | None) -> TrainState:
+        """All outer steps that are left, and the files that sum them up."""
+        state = self._resume()
+        total, done = self.config.outer_steps, 0 if state is None else state.step
+        journal = log.Log(self.out / "log.csv", -1 if state is None else done)
+        with closing(journal), progress_bar("meta-train", total, done, show) as self.report:
+            if state is None:
+                state = self._begin(journal)
+                self._save(state, journal)
+            saved = time.monotonic()
+            while state.step < total:
+                state = self._outer_step(state, journal)
+                if state.step == total or time.monotonic() > saved + SAVE_SECONDS:
+                    self._save(state, journal)
+                    saved = time.monotonic()
+        self._sum_up(state)
+        return state
+
+    def _resume(self) -> TrainState | None:
+        folder = self.out / "state"
+        pointer = checkpoint.read_pointer(folder)
+        if pointer is None:
+            return None
+        like = self._initial_weights()
+        stage, _ = self.config.stage_at(max(0, pointer["step"] - 1))
+        return checkpoint.load(folder, pointer, like, outer_optimizer(self.config, stage).init(like))
+
+    def _begin(self, journal: log.Log) -> TrainState:
+        weights = self._initial_weights()
+        began = time.monotonic()
+        loss = self._validation_loss(weights, 0)
+        seconds = time.monotonic() - began
+        journal.add(log.Row(0, 0, "", "", loss, "", 0, 0, round(seconds, 2), 0.0, ""))
+        return TrainState(0, weights, outer_optimizer(self.config, 0).init(weights), weights, loss, (), 0, seconds)
+
+    def _outer_step(self, state: TrainState, journal: log.Log) -> TrainState:
+        began = time.monotonic()
+        number, begin = self.config.stage_at(state.step)
+        if state.step == begin:
+            # Another estimator's gradients have another scale: what Adam knows of the old ones would mislead it.
+            optimizer = outer_optimizer(self.config, number).init(state.meta_params)
+            state = state._replace(optimizer=optimizer, slots=new_slots(self.config.stages[number], begin))
+        made = estimate(
+            self._run_jobs, state.meta_params, self.config, len(self.tasks), self.keys.steps, state.step, state.slots
+        )
+        state, norm = self._updated(state, number, made)
+        validation = self._validation_loss(state.meta_params, state.step) if self._is_time_to_validate(state) else None
+        if validation is not None and validation < state.best_loss:
+            state = state._replace(best=state.meta_params, best_loss=validation)
+        state = state._replace(seconds=state.seconds + time.monotonic() - began)
+        journal.add(self._row(state, number, made, norm, validation))
+        self.report(state.step, f"loss {made.loss:.4f}, best validation {state.best_loss:.4f}")
+        return state
+
+    def _updated(self, state: TrainState, stage: int, made: Estimate) -> tuple[TrainState, float | None]:
+        counted = state._replace(
+            step=state.step + 1, slots=made.slots, inner_gradients=state.inner_gradients + made.inner_gradients
+        )
+        if made.gradient is None:
+            return counted, None
+        norm = float(np.sqrt(trees.squared_norm(made.gradient)))
+        update = outer_optimizer(self.config, stage).update
+        meta_params, optimizer = update(state.meta_params, state.optimizer, made.gradient)
+        return counted._replace(meta_params=meta_params, optimizer=optimizer), norm
+
+    def _row(
+        self, state: TrainState, stage: int, made: Estimate, norm: float | None, validation: float | None
+    ) -> log.Row:
+        return log.Row(
+            step=state.step,
+            stage=stage,
+            estimator=self.config.stages[stage].estimator,
+            loss="" if math.isnan(made.loss) else made.loss,
+            validation="" if validation is None else validation,
+            gradient_norm="" if norm is None else norm,
+            bad=made.bad,
+            inner_gradients=state.inner_gradients,
+            seconds=round(state.seconds, 2),
+            compile_seconds=round(made.compile_seconds, 2),
+            tasks=" ".join(self.tasks[task].name for task in made.tasks),
+        )
+
+    def _is_time_to_validate(self, state: TrainState) -> bool:
+        return state.step % self.config.valid_every == 0 or state.step == self.config.outer_steps
+
+    def _validation_loss(self, meta_params: MetaParams, step: int) -> float:
+        """The mean loss over problems that are the same at every step; one that diverged counts as the ceiling."""
+        self.report(step, "validating")
+        jobs = []
+        for problem in range(self.config.valid_problems):
+            task_key, job_key = jax.random.split(jax.random.fold_in(self.keys.validation, problem))
+            task = draw_task(task_key, len(self.tasks))
+            jobs.append(Job(VALIDATION, task, np.asarray(jax.random.key_data(job_key))))
+        losses = [result.loss for result in self._run_jobs(meta_params, jobs)]
+        ceiling = self.config.loss_ceiling
+        return float(np.mean([min(loss, ceiling) if math.isfinite(loss) else ceiling for loss in losses]))
+
+    def _run_jobs(self, meta_params: MetaParams, jobs: Sequence[Job]) -> list[Result]:
+        new = {(job.stage, job.task) for job in jobs} - self.met
+        if new:
+            names = ", ".join(self.tasks[task].name for _, task in sorted(new))
+            self.report(-1, f"compiling {names}")
+            self.met |= new
+        return self.engine.run(meta_params, jobs)
+
+    def _initial_weights(self) -> MetaParams:
+        family = make_family(self.config, self.config.step_size)
+        drawn = family.init(self.keys.weights)
+        return drawn if self.config.weights is None else cards.read_weights(Path(self.config.weights), drawn)
+
+    def _save(self, state: TrainState, journal: log.Log) -> None:
+        journal.sync()
+        cards.write_weights(self.out, self.config, self.tasks, state)
+        checkpoint.save(self.out / "state", state)
+
+    def _sum_up(self, state: TrainState) -> None:
+        results = {
+            "validation_loss": state.best_loss,
+            "outer_steps": state.step,
+            "inner_gradients": state.inner_gradients,
+            "seconds": round(state.seconds, 1),
+        }
+        storage.write_json(self.out / "results.json", results)
+        log.plot(self.out / "log.csv", self.out / "log.png")
+
+
+def _claim(out: Path, config: TrainConfig, tasks: TaskDistribution) -> None:
+    """Make `out` this run's folder, or check that it is; a stage that is not over may grow, and stages may be added."""
+    arguments = configs.to_json(config) | {"task_names": tasks.names()}
+    path = out / "config.json"
+    if path.exists():
+        pointer = checkpoint.read_pointer(out / "state")
+        step = 0 if pointer is None else pointer["step"]
+        written = storage.read_json(path)
+        stages = written.get("stages", {}) if isinstance(written, dict) else {}
+        known = {name: stage for name, stage in arguments["stages"].items() if name in stages}
+        ends = np.cumsum([stage["outer_steps"] for stage in stages.values()])
+        growing = tuple(f"stages.{i}.outer_steps" for i, end in enumerate(ends) if end >= step)
+        runs.claim(out, arguments | {"stages": known}, may_grow=growing)
+        storage.write_json(path, arguments)
+    else:
+        runs.claim(out, arguments)
