@@ -1,0 +1,60 @@
+"""Weights of learned samplers that ship with the package, each with a card that says how they were made.
+
+A set of weights is `NAME.safetensors` with `NAME.json` beside it. The card holds the settings the weights were
+trained with (`sampler`, `step_size`, `friction`, `temperature`, `output_scale`), how they were trained (data,
+architectures, inner and outer steps, estimator, seed, date, version) and how they scored (`meta_loss`).
+"""
+
+import builtins
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from roamax import storage, trees
+from roamax.errors import InputError, lookup
+from roamax.types import MetaParams
+
+FOLDER = Path(__file__).parent
+
+
+class Weights(NamedTuple):
+    """The weights of a learned sampler, the card that came with them, and where they are from."""
+
+    meta_params: MetaParams
+    card: Mapping[str, Any] = {}
+    source: str = "meta_params"
+
+
+def list() -> builtins.list[str]:
+    """The names of the sets of weights that ship with this version."""
+    return sorted(path.stem for path in FOLDER.glob("*.safetensors"))
+
+
+def load(name: str) -> Weights:
+    """A set of weights that ships with this version, with its card."""
+    return read(lookup({known: FOLDER / f"{known}.safetensors" for known in list()}, name, "name"))
+
+
+def read(path: str | Path) -> Weights:
+    """Weights from a safetensors file, with the card beside it, `NAME.json`, if there is one."""
+    path = Path(path)
+    tensors = storage.read_tensors(path)
+    card_path = path.with_suffix(".json")
+    card = storage.read_json(card_path) if card_path.exists() else {}
+    meta_params = trees.from_named_leaves({name.replace(".", "/"): tensors[name] for name in sorted(tensors)})
+    return Weights(meta_params, card, str(path))
+
+
+def resolve(meta_params: MetaParams | str | Path, sampler: str) -> Weights:
+    """What the `meta_params` of a learned sampler stand for: "pretrained", a name, a file, or weights themselves."""
+    if not isinstance(meta_params, str | Path):
+        return Weights(meta_params)
+    name = sampler if meta_params == "pretrained" else str(meta_params)
+    if name in list():
+        return load(name)
+    if meta_params == "pretrained":
+        raise InputError(
+            f"`meta_params` must be weights or a file of them, for no weights of {sampler} ship with this version "
+            "yet; got 'pretrained'."
+        )
+    return read(meta_params)

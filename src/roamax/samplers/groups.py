@@ -1,0 +1,82 @@
+"""A tree of parameters as one array of groups, and the size of a feature over the tensor it belongs to.
+
+A learned sampler treats all scalar parameters alike, but scales their features tensor by tensor. So the
+leaves of a tree are laid one after another, each filled up with zeros to whole groups of 64 numbers. A group
+belongs to one tensor: whatever differs by tensor is kept by group, and one kernel moves the whole tree.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from roamax.types import Params
+
+GROUP = 64
+STABILISER = 1e-5
+
+
+@dataclass(frozen=True)
+class Groups:
+    """How the leaves of one kind of tree lie in an array of shape (groups, 64)."""
+
+    treedef: Any
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, tree: Params) -> "Groups":
+        """The layout of trees like `tree`."""
+        leaves, treedef = jax.tree.flatten(tree)
+        return cls(treedef, tuple(map(jnp.shape, leaves)), tuple(map(jnp.result_type, leaves)))
+
+    @cached_property
+    def dtype(self) -> Any:
+        """Double precision if a leaf has it, else single: running averages of halves would not move."""
+        return jnp.dtype(jnp.float64 if jnp.dtype(jnp.float64) in self.dtypes else jnp.float32)
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """How many numbers each leaf holds."""
+        return [math.prod(shape) for shape in self.shapes]
+
+    @cached_property
+    def owners(self) -> np.ndarray:
+        """The index of the leaf that each group belongs to."""
+        counts = [-(-size // GROUP) for size in self.sizes]
+        return np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The shape of a packed tree."""
+        return len(self.owners), GROUP
+
+    def pack(self, tree: Params) -> jax.Array:
+        """The numbers of a tree, (groups, 64)."""
+        parts = [jnp.zeros(0, self.dtype)]
+        for leaf, size in zip(jax.tree.leaves(tree), self.sizes, strict=True):
+            parts.append(jnp.pad(jnp.ravel(leaf).astype(self.dtype), (0, -size % GROUP)))
+        return jnp.concatenate(parts).reshape(-1, GROUP)
+
+    def unpack(self, groups: jax.Array) -> Params:
+        """The tree that `pack` makes `groups` of; what stands in the filling is dropped."""
+        flat, leaves, start = groups.reshape(-1), [], 0
+        for shape, dtype, size in zip(self.shapes, self.dtypes, self.sizes, strict=True):
+            leaves.append(flat[start : start + size].reshape(shape).astype(dtype))
+            start += size + -size % GROUP
+        return jax.tree.unflatten(self.treedef, leaves)
+
+    def inverse_rms(self, feature: jax.Array) -> jax.Array:
+        """1 / sqrt(mean square + 1e-5) over the tensor that a group belongs to.
+
+        `feature` is (groups, 64) or (k, groups, 64), with zeros for filling; the result lacks its last axis.
+        """
+        squares = jnp.sum(jnp.square(feature), axis=-1)
+        totals = jax.ops.segment_sum(squares.T, self.owners, len(self.sizes), indices_are_sorted=True)
+        sizes = jnp.asarray(np.maximum(self.sizes, 1), self.dtype)
+        means = totals / jnp.expand_dims(sizes, tuple(range(1, totals.ndim)))
+        return jax.lax.rsqrt(means + STABILISER)[self.owners].T
