@@ -1,0 +1,60 @@
+"""The public surface: what `roamax` offers, and how little it takes to import it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import roamax
+
+NAMES = """
+Draws Info LearnedSampler Posterior Sampler categorical cyclical data diagnostics ensemble errors from_learning_rate
+gaussian hmc kinetic_l2e l2e landscape meta meta_sgmcmc metrics models nuts precond_l2e predict predict_draws pretrained
+priors psgld sample schedules sghmc sgld tasks
+"""
+
+
+def test_the_public_names_are_these():
+    assert sorted(roamax.__all__) == sorted(NAMES.split())
+    assert sorted(set(dir(roamax)) - {"__version__"}) == sorted(NAMES.split())
+    for name in roamax.__all__:
+        assert getattr(roamax, name) is not None
+
+
+def test_a_function_keeps_its_name_though_a_module_has_it_too():
+    import roamax.predict  # noqa: F401
+
+    assert callable(roamax.predict)
+
+
+def run(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+
+
+def test_importing_is_light():
+    assert run("import roamax, sys; print('jax' in sys.modules)") == ["False"]
+    heavy = "flax optax blackjax matplotlib sklearn scipy.stats skimage arviz ray torch pooch rich tyro orbax"
+    loaded = run(f"""
+import roamax, sys
+roamax.sample, roamax.predict, roamax.sghmc, roamax.l2e, roamax.Posterior, roamax.priors
+print(*[name for name in "{heavy}".split() if name in sys.modules])
+""")
+    assert loaded == []
+
+
+def test_help_does_not_wait_for_jax():
+    code = """
+import contextlib, io, sys
+from roamax.cli import main
+with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
+    main(["--help"])
+print('jax' in sys.modules)
+"""
+    assert run(code) == ["False"]
+
+
+def test_nothing_unpickles_or_evaluates():
+    source = Path(roamax.__file__).parent
+    for path in source.rglob("*.py"):
+        text = path.read_text()
+        for forbidden in ("import pickle", "pickle.load", "allow_pickle=True", " eval(", " exec("):
+            assert forbidden not in text, f"{forbidden!r} in {path.name}"
