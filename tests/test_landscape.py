@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cosine
 
-from roamax import landscape, priors
+from roamax import landscape, priors, storage, trees
 from roamax.data import batches
 from roamax.draws import Draws
 from roamax.errors import InputError
@@ -118,7 +118,7 @@ def test_a_dead_network_is_wrong_wherever_a_guess_is(data):
 
 @pytest.mark.parametrize(("name", "batch_size"), [("sghmc", None), ("l2e", 30)])
 def test_step_norms_are_those_of_the_chain_that_sample_runs(name, batch_size, data, monkeypatch):
-    monkeypatch.setattr(batches, "WINDOW_INDICES", len(data[1]))  # a new window with every epoch
+    monkeypatch.setattr(batches, "WINDOW_INDICES", 2 * len(data[1]))  # windows of two epochs, 10 steps of 30
     data = jax.tree.map(lambda array: array.astype(np.int32) if array.dtype == np.uint8 else array, data)
     posterior = Posterior(categorical(linear), priors.gaussian(variance=1.0), num_data=150)
     if name == "sghmc":
@@ -139,9 +139,10 @@ def test_step_norms_are_those_of_the_chain_that_sample_runs(name, batch_size, da
         np.testing.assert_allclose(found.nll, nll, rtol=1e-4)
 
 
-def test_network_contours_are_the_network_with_averages_equal_to_the_gradient():
+def test_network_contours_are_the_network_with_averages_equal_to_the_gradient(tmp_path):
     weights = networks.init_mlp(jax.random.key(0), WIDTHS)
-    found = landscape.network_contours(weights, limit=2.0, resolution=5, parameters=(0.5,), momenta=(-1.0, 1.0))
+    grid = {"limit": 2.0, "resolution": 5, "parameters": (0.5,), "momenta": (-1.0, 1.0)}
+    found = landscape.network_contours(weights, **grid)
     assert found.gradient_momentum.alpha.shape == (1, 5, 5)
     assert found.parameter_gradient.beta.shape == (2, 5, 5)
 
@@ -158,6 +159,12 @@ def test_network_contours_are_the_network_with_averages_equal_to_the_gradient():
     alpha, beta = magnitudes(gradient=found.axis[3], parameter=found.axis[0], momentum=1.0)
     np.testing.assert_allclose(found.parameter_gradient.alpha[1, 0, 3], alpha, rtol=1e-5)
     np.testing.assert_allclose(found.parameter_gradient.beta[1, 0, 3], beta, rtol=1e-5)
+
+    flat = {name.replace("/", "."): np.asarray(leaf) for name, leaf in trees.named_leaves(weights).items()}
+    storage.write_bytes(tmp_path / "mine.safetensors", storage.pack_tensors(flat))
+    storage.write_json(tmp_path / "mine.json", {"output_scale": 2e-3})
+    doubled = landscape.network_contours(tmp_path / "mine.safetensors", **grid)
+    np.testing.assert_allclose(doubled.gradient_momentum.alpha, 2 * found.gradient_momentum.alpha, rtol=1e-5)
 
 
 POINT = {"w": np.array([1.0, 2.0])}

@@ -8,19 +8,20 @@ Everything comes as host arrays, ready to be plotted.
 import itertools
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from roamax import trees
+from roamax import pretrained, trees
 from roamax.data.batches import batch_source
 from roamax.diagnostics import positions_of
 from roamax.errors import check
 from roamax.posterior import Posterior
 from roamax.samplers import networks
-from roamax.samplers.l2e import DECAYS, WIDTHS
+from roamax.samplers.l2e import DECAYS, DEFAULTS, WIDTHS
 from roamax.types import Batch, Key, MetaParams, Params, Sampler
 
 ApplyFn = Callable[[Params, Any], jax.Array]
@@ -216,9 +217,9 @@ class NetworkContours(NamedTuple):
 
 
 def network_contours(
-    meta_params: MetaParams,
+    meta_params: MetaParams | str | Path = "pretrained",
     *,
-    output_scale: float = 1e-3,
+    output_scale: float | None = None,
     limit: float = 3.0,
     resolution: int = 41,
     parameters: Sequence[float] = (-1.0, 0.0, 1.0),
@@ -227,16 +228,20 @@ def network_contours(
     """|alpha| and |beta| of an L2E network over (gradient, momentum) and over (parameter, gradient).
 
     Inputs are features as the network sees them, in units of their root mean square over a tensor, on a grid from
-    -limit to limit. Every running average of the gradient is taken to be the gradient itself.
+    -limit to limit. Every running average of the gradient is taken to be the gradient itself. `meta_params` and
+    `output_scale` mean what they mean to `roamax.l2e`.
     """
-    networks.check_mlp(meta_params, WIDTHS, "meta_params")
+    weights = pretrained.resolve(meta_params, "l2e")
+    networks.check_mlp(weights.meta_params, WIDTHS, weights.source)
+    scale = weights.card.get("output_scale", DEFAULTS["output_scale"]) if output_scale is None else output_scale
     check(limit > 0, "limit", "be > 0", limit)
+    check(resolution == int(resolution) and resolution >= 2, "resolution", "be a whole number >= 2", resolution)
     axis = np.linspace(-limit, limit, resolution)
 
     def heads(gradient: np.ndarray, parameter: np.ndarray, momentum: np.ndarray) -> Heads:
         features = np.stack([gradient, parameter, momentum, *[gradient] * len(DECAYS)])
-        outputs = networks.apply_mlp(meta_params, jnp.asarray(features.reshape(len(features), -1), float))
-        return Heads(*np.abs(output_scale * np.asarray(outputs)).reshape(2, *gradient.shape))
+        alpha, beta = networks.apply_mlp(weights.meta_params, jnp.asarray(features, float))
+        return Heads(np.abs(scale * np.asarray(alpha)), np.abs(scale * np.asarray(beta)))
 
     fixed, gradient, momentum = np.meshgrid(parameters, axis, axis, indexing="ij")
     gradient_momentum = heads(gradient, fixed, momentum)
