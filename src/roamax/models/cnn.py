@@ -27,7 +27,7 @@ class CNN(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """Logits from images."""
-        images = as_images(x)
+        images = as_images(x, least=2)
         x = images
         for layer in range(self.depth):
             x = Conv(self.channels, name=f"conv{layer}")(x)
@@ -52,7 +52,7 @@ class PooledCNN(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """Logits from images."""
-        x = as_images(x)
+        x = as_images(x, least=10)
         for layer in range(2):
             # An unpadded convolution is the padded one without its rim.
             x = Conv(self.channels, name=f"conv{layer}")(x)[:, 1:-1, 1:-1]

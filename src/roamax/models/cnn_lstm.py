@@ -27,8 +27,9 @@ class Conv1D(nn.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         """(n, time, channels) to (n, time - width + 1, features)."""
         _, time, channels = x.shape
-        kernel = self.param("kernel", nn.initializers.lecun_normal(), (self.width, channels, self.features))
-        bias = self.param("bias", nn.initializers.zeros, (self.features,))
+        shape = (self.width, channels, self.features)
+        kernel = self.param("kernel", nn.initializers.lecun_normal(), shape, jnp.float32)
+        bias = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
         products = _flat_product(x, kernel.transpose(1, 0, 2).reshape(channels, -1))
         length = time - self.width + 1
         places = (
@@ -53,9 +54,10 @@ class LSTM(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array, present: jax.Array) -> jax.Array:
         """(n, time, features) and (n, time) to (n, units)."""
-        kernel = self.param("kernel", nn.initializers.lecun_normal(), (x.shape[-1], 4 * self.units))
-        recurrent = self.param("recurrent_kernel", nn.initializers.orthogonal(), (self.units, 4 * self.units))
-        bias = self.param("bias", nn.initializers.zeros, (4 * self.units,))
+        features, gates = x.shape[-1], 4 * self.units
+        kernel = self.param("kernel", nn.initializers.lecun_normal(), (features, gates), jnp.float32)
+        recurrent = self.param("recurrent_kernel", nn.initializers.orthogonal(), (self.units, gates), jnp.float32)
+        bias = self.param("bias", nn.initializers.zeros, (gates,), jnp.float32)
 
         def step(state: tuple[jax.Array, jax.Array], inputs: tuple[jax.Array, jax.Array]):
             h, c = state

@@ -40,7 +40,7 @@ class RegressionMLP(nn.Module):
         mean = mean[:, 0] if self.outputs == 1 else mean
         if self.noise_scale is not None:
             return mean, jnp.full_like(mean, self.noise_scale)
-        log_scale = self.param("log_scale", nn.initializers.zeros, mean.shape[1:])
+        log_scale = self.param("log_scale", nn.initializers.zeros, mean.shape[1:], jnp.float32)
         return mean, jnp.broadcast_to(jnp.exp(log_scale), mean.shape)
 
 

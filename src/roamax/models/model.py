@@ -46,9 +46,10 @@ def as_floats(x: Any, dtype: Any) -> jax.Array:
     return x.astype(dtype) / 255 if x.dtype == jnp.uint8 else x.astype(dtype)
 
 
-def as_images(x: jax.Array) -> jax.Array:
-    """Images with a channel axis; grey ones may come without it."""
+def as_images(x: jax.Array, least: int = 1) -> jax.Array:
+    """Images with a channel axis; grey ones may come without it. `least` is the height and width they must have."""
     check(x.ndim in (3, 4), "x", "hold images of shape (height, width) or (height, width, channels)", x.shape[1:])
+    check(min(x.shape[1:3]) >= least, "x", f"hold images of at least {least} by {least}", x.shape[1:3])
     return x if x.ndim == 4 else x[..., None]
 
 

@@ -31,14 +31,15 @@ class FilterResponseNorm(nn.Module):
         """Images of shape (n, height, width, channels), normalised."""
 
         def per_channel(name: str, initializer: nn.initializers.Initializer) -> jax.Array:
-            return self.param(name, initializer, (x.shape[-1],)).reshape(1, 1, 1, -1)
+            return self.param(name, initializer, (x.shape[-1],), jnp.float32).reshape(1, 1, 1, -1)
 
         gamma = per_channel("gamma", nn.initializers.ones)
         beta = per_channel("beta", nn.initializers.zeros)
         tau = per_channel("tau", nn.initializers.zeros)
         square = jnp.mean(jnp.square(x), axis=(1, 2), keepdims=True) + self.epsilon
         if self.learn_epsilon:
-            square = square + jnp.abs(self.param("epsilon", nn.initializers.constant(1e-4), ())).reshape(1, 1, 1, 1)
+            learned = self.param("epsilon", nn.initializers.constant(1e-4), (), jnp.float32)
+            square = square + jnp.abs(learned).reshape(1, 1, 1, 1)
         return jnp.maximum(x * (gamma * jax.lax.rsqrt(square)) + beta, tau)
 
 

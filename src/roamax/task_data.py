@@ -1,0 +1,74 @@
+"""The arrays of a task: a data set, split, cut to size, its images halved."""
+
+import functools
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from roamax import data
+from roamax.errors import check
+
+
+class Sizes(NamedTuple):
+    """How many examples each split has; None is all there are, or `roamax.data.split`'s own choice to hold out."""
+
+    train: int | None = None
+    valid: int | None = None
+    test: int | None = None
+
+
+class TaskData(NamedTuple):
+    """Splits on the device, each `(x, y)`; `num_classes` is 0 for real targets."""
+
+    train: tuple[jax.Array, jax.Array]
+    valid: tuple[jax.Array, jax.Array]
+    test: tuple[jax.Array, jax.Array]
+    num_classes: int
+
+    def model_options(self) -> dict[str, int]:
+        """What the data say about the output layer of a network."""
+        if self.num_classes:
+            return {"num_classes": self.num_classes}
+        targets = self.train[1]
+        return {"outputs": 1 if targets.ndim == 1 else targets.shape[1]}
+
+
+def load(name: str, data_dir: str | Path | None, sizes: Sizes, *, halve: bool = False, seed: int = 0) -> TaskData:
+    """Load a data set and hold `sizes.valid` examples of its training set out, chosen by `seed`."""
+    return _load(name, data.data_dir(data_dir), sizes, halve, seed)
+
+
+# Tasks on the same data share the arrays: the memory of a hundred tasks is that of a few data sets.
+@functools.lru_cache(maxsize=8)
+def _load(name: str, folder: Path, sizes: Sizes, halve: bool, seed: int) -> TaskData:
+    loaded = data.load(name, folder)
+    train, valid, test = data.split(loaded, sizes.valid, seed)
+    train, test = _subset(train, sizes.train, "train_size", seed), _subset(test, sizes.test, "test_size", seed)
+
+    def on_device(pair: tuple[np.ndarray, np.ndarray]) -> tuple[jax.Array, jax.Array]:
+        x, y = pair
+        return jnp.asarray(_halved(x) if halve else x), jnp.asarray(y)
+
+    return TaskData(on_device(train), on_device(valid), on_device(test), loaded.num_classes)
+
+
+def _subset(pair: tuple[Any, Any], size: int | None, argument: str, seed: int) -> tuple[Any, Any]:
+    if size is None:
+        return pair
+    x, y = pair
+    whole = isinstance(size, int) and not isinstance(size, bool)
+    check(whole and 1 <= size <= len(x), argument, f"be a whole number in [1, {len(x)}]", size)
+    # Sorted, because the published order means something: predictions are compared row by row.
+    chosen = np.sort(np.random.default_rng(seed).permutation(len(x))[:size])
+    return x[chosen], y[chosen]
+
+
+def _halved(x: np.ndarray) -> np.ndarray:
+    even = x.ndim == 4 and x.shape[1] % 2 == 0 and x.shape[2] % 2 == 0
+    check(even, "halve", "be for images of even height and width", f"data of shape {x.shape[1:]}")
+    n, height, width, channels = x.shape
+    means = x.reshape(n, height // 2, 2, width // 2, 2, channels).mean((2, 4), dtype=np.float32)
+    return np.rint(means).astype(x.dtype) if x.dtype == np.uint8 else means
