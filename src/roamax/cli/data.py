@@ -25,21 +25,20 @@ def list_data(data_dir: Path | None = None, json: bool = False) -> None:
         return
     for row in rows:
         row["there"] = "yes" if row["present"] else "no"
+        row["held_to"] = row["checksum"].removeprefix("published ")
         row["size"] = f"{row['num_bytes'] / 1e6:.0f} MB" if row["num_bytes"] else "–"
     columns = [
         Column("name", "name"),
         Column("there", "here"),
         Column("size", "size"),
         Column("classes", "classes", "d"),
-        Column("checksum", "checksum"),
+        Column("held_to", "checksum"),
         Column("licence", "licence"),
     ]
     print_table(f"Data sets in {data.data_dir(data_dir)}", columns, rows)
 
 
-def fetch(
-    name: Annotated[str, tyro.conf.Positional], data_dir: Path | None = None, quiet: bool = False
-) -> None:
+def fetch(name: Annotated[str, tyro.conf.Positional], data_dir: Path | None = None, quiet: bool = False) -> None:
     """Download a data set from its publisher and check it.
 
     Example: roamax data fetch fashion_mnist

@@ -13,8 +13,9 @@ def print_table(title: str, columns: Sequence[Column], records: Sequence[Mapping
     from rich.table import Table
 
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    for number, column in enumerate(columns):
-        table.add_column(column.heading, justify="left" if number == 0 else "right", no_wrap=number > 0)
+    for column in columns:
+        is_text = any(isinstance(record[column.key], str) for record in records)
+        table.add_column(column.heading, justify="left" if is_text else "right", no_wrap=column != columns[-1])
     best = {column.key: best_value(column, records) for column in columns}
     for record in records:
         cells = []
