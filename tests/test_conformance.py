@@ -27,7 +27,9 @@ SAMPLERS = {
     "psgld-gamma": lambda p: roamax.psgld(p, step_size=1e-3, include_gamma=True),
     "sghmc": lambda p: roamax.sghmc(p, step_size=1e-2, friction=1.0),
     "cyclical": lambda p: roamax.cyclical(p, step_size=1e-2, friction=1.0, cycle_length=10, exploration_ratio=0.1),
-    "cyclical-sgld": lambda p: roamax.cyclical(p, step_size=1e-3, cycle_length=10, exploration_ratio=0.1, kernel="sgld"),
+    "cyclical-sgld": lambda p: roamax.cyclical(
+        p, step_size=1e-3, cycle_length=10, exploration_ratio=0.1, kernel="sgld"
+    ),
     "hmc": lambda p: roamax.hmc(p, num_integration_steps=3),
     "nuts": lambda p: roamax.nuts(p),
     "ensemble": lambda p: roamax.ensemble(p, member_steps=10, temperature=1.0),

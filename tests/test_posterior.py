@@ -68,9 +68,7 @@ def test_likelihoods_match_their_densities():
 
     mean, y = jnp.asarray([[0.5, 1.0], [2.0, -1.0]]), jnp.asarray([[0.0, 1.0], [2.5, 0.0]])
     log_likelihood = roamax.gaussian(lambda params, x: (x, jnp.full((1, 1), 0.4)))
-    np.testing.assert_allclose(
-        log_likelihood({}, (mean, y)), stats.norm.logpdf(y, mean, 0.4).sum(axis=1), rtol=1e-5
-    )
+    np.testing.assert_allclose(log_likelihood({}, (mean, y)), stats.norm.logpdf(y, mean, 0.4).sum(axis=1), rtol=1e-5)
 
 
 def test_noise_differs_between_leaves_and_dtypes():

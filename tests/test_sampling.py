@@ -32,7 +32,9 @@ def rows_seen(source, steps, num_chains=1):
         window = source.window(step, keys)
         assert window.start <= step < window.stop
         own = jax.vmap(
-            lambda per_chain, key, w=window, s=step: source.read(w.shared, per_chain, key, jnp.int32(s), jnp.int32(w.start))
+            lambda per_chain, key, w=window, s=step: source.read(
+                w.shared, per_chain, key, jnp.int32(s), jnp.int32(w.start)
+            )
         )(window.per_chain, keys)
         seen.append(np.asarray(own))
     return np.stack(seen, axis=1)
@@ -145,7 +147,9 @@ def test_a_label_outside_the_classes_stops_the_chain():
     labels = jnp.arange(50) % 4
     sampler = roamax.sgld(posterior, step_size=1e-3)
     with pytest.raises(DivergenceError, match="labels"):
-        roamax.sample(jax.random.key(0), sampler, {"theta": jnp.zeros((3, 3))}, (x, labels), batch_size=10, num_samples=5)
+        roamax.sample(
+            jax.random.key(0), sampler, {"theta": jnp.zeros((3, 3))}, (x, labels), batch_size=10, num_samples=5
+        )
 
 
 def test_predictions_average_over_draws_and_do_not_depend_on_the_batch_size():

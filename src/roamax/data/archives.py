@@ -105,10 +105,10 @@ def npz_arrays(path: Path, wanted: Callable[[str], bool]) -> dict[str, np.ndarra
     return arrays
 
 
-def check_claim(num_bytes: int, compressed: int) -> None:
-    """Refuse a header that promises more than the compressed bytes can hold."""
-    if num_bytes > DEFLATE_RATIO * compressed:
-        raise ValueError(f"its header promises {num_bytes} bytes, more than {compressed} compressed ones can hold")
+def check_claim(num_bytes: int, stored: int, ratio: int = DEFLATE_RATIO) -> None:
+    """Refuse a header that promises more than the bytes that are stored can hold."""
+    if num_bytes > ratio * stored:
+        raise ValueError(f"its header promises {num_bytes} bytes, more than the {stored} stored ones can hold")
 
 
 def check_limit(name: str, size: int, limit: int) -> None:

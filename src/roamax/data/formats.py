@@ -11,6 +11,7 @@ import math
 import re
 import struct
 import tarfile
+import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ import numpy as np
 from roamax.data import archives
 
 Arrays = dict[str, np.ndarray]
+MATLAB_COMPRESSED = 15
 MEMBER_BYTES = 256 * 1024**2
 """No single file in the archives of images is larger."""
 
@@ -161,19 +163,33 @@ def _matlab(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _check_matlab_sizes(path: Path) -> None:
-    """Refuse an element that is said to be longer than the file: SciPy would set its memory aside first."""
+    """Refuse an array that is said to be longer than the file can hold: SciPy would set its memory aside first."""
     with open(path, "rb") as file:
         header = file.read(128)
         if not header.startswith(b"MATLAB 5.0") or not header.endswith(b"IM"):
             raise ValueError("it does not begin as a little-endian MATLAB 5.0 file does")
-        left = path.stat().st_size - 128
-        while left > 0:
-            tag = file.read(8)
-            length = struct.unpack("<I", tag[4:])[0] if len(tag) == 8 else left
-            if length > left - 8:
-                raise ValueError("it is cut short")
-            file.seek(length, 1)
-            left -= 8 + length
+        while tag := file.read(8):
+            kind, length = struct.unpack("<2I", tag)
+            start = file.read(min(length, 4096))
+            compressed = kind == MATLAB_COMPRESSED
+            # What is compressed is a whole element, with a tag of its own.
+            start = zlib.decompressobj().decompress(start, 4096)[8:] if compressed else start
+            archives.check_claim(_matlab_data_bytes(start), length, archives.DEFLATE_RATIO if compressed else 1)
+            file.seek(length - min(length, 4096), 1)
+
+
+def _matlab_data_bytes(element: bytes) -> int:
+    """How long the data of a numeric array are said to be: after its flags, its lengths and its name."""
+    array_class, complex_flag = element[8], element[9] & 8
+    if not 6 <= array_class <= 15 or complex_flag:
+        raise ValueError("it holds something else than arrays of real numbers")
+    place = 0
+    for _ in range(3):
+        kind, length = struct.unpack_from("<2I", element, place)
+        # A short value may stand in the tag itself, which then has its length in the upper half of the first word.
+        place += 8 if kind >> 16 else 8 + length + -length % 8
+    kind, length = struct.unpack_from("<2I", element, place)
+    return kind >> 16 or length
 
 
 def tiny_imagenet(size: int) -> Callable[[Path], Arrays]:

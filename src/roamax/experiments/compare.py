@@ -125,5 +125,3 @@ def write_results(path: Path, results: dict[str, Any]) -> None:
     """`results.json`, with NaN and infinities, which JSON lacks, as null."""
     text = json.dumps(results, default=float)
     storage.write_json(path, json.loads(text, parse_constant=lambda name: None))
-
-

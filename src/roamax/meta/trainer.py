@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -216,7 +216,7 @@ class _Run:
 
 def _claim(out: Path, config: TrainConfig, tasks: TaskDistribution) -> None:
     """Make `out` this run's folder, or check that it is; a stage that is not over may grow, and stages may be added."""
-    arguments = configs.to_json(config) | {"task_names": tasks.names()}
+    arguments: dict[str, Any] = {**configs.to_json(config), "task_names": tasks.names()}
     path = out / "config.json"
     if path.exists():
         pointer = checkpoint.read_pointer(out / "state")

@@ -157,9 +157,9 @@ def _compile_seconds() -> Iterator[list[float]]:
     spent: list[float] = []
     thread = threading.get_ident()
 
-    def listen(event: str, seconds: float, **_: Any) -> None:
+    def listen(event: str, duration_secs: float, **_: str | int) -> None:
         if event.endswith("backend_compile_duration") and threading.get_ident() == thread:
-            spent.append(seconds)
+            spent.append(duration_secs)
 
     jax.monitoring.register_event_duration_secs_listener(listen)
     try:

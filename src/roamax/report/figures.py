@@ -20,7 +20,7 @@ def new_figure(columns: int = 1, rows: int = 1, width: float = 4.2, height: floa
     axes = figure.subplots(rows, columns, squeeze=False)
     for axis in axes.flat:
         axis.patch.set_alpha(0)
-        axis.tick_params(colors=INK, labelsize=8)
+        axis.tick_params(which="both", colors=INK, labelsize=8)
         axis.xaxis.label.set_color(INK)
         axis.yaxis.label.set_color(INK)
         axis.title.set_color(INK)

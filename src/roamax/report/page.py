@@ -65,12 +65,16 @@ def write_page(
         for kind in ("png", "pdf"):
             storage.write_bytes(path.with_name(f"{entry.name}.{kind}"), _render(entry.figure, kind))
     versions = ", ".join(f"{name} {number}" for name, number in made_by["versions"].items())
-    parts.append(f"<footer>Made by <code>{html.escape(made_by['command'])}</code>, seed {made_by['seed']}. {versions}.</footer>")
+    parts.append(
+        f"<footer>Made by <code>{html.escape(made_by['command'])}</code>, seed {made_by['seed']}. {versions}.</footer>"
+    )
     head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
     # An empty icon of the page's own keeps browsers from asking a server for one.
     head += f'<link rel="icon" href="data:,"><title>{html.escape(title)}</title><style>{STYLE}</style>'
     body = "\n".join(parts)
-    storage.write_bytes(path, f'<!doctype html>\n<html lang="en"><head>{head}</head><body>\n{body}\n</body></html>\n'.encode())
+    storage.write_bytes(
+        path, f'<!doctype html>\n<html lang="en"><head>{head}</head><body>\n{body}\n</body></html>\n'.encode()
+    )
 
 
 def table_html(columns: Sequence[Column], records: Sequence[Mapping[str, Any]]) -> str:
