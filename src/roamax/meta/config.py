@@ -45,6 +45,8 @@ class Stage:
     """Learning rate of Adam."""
     step_size: float | None = None
     """The sampler's step size epsilon in this stage; None for that of the run."""
+    only: str = ""
+    """Draw from the tasks whose names contain this; "" for all of them."""
 
     @property
     def truncations(self) -> int:

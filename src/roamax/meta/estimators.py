@@ -50,7 +50,7 @@ def estimate(
     run: Run,
     meta_params: MetaParams,
     config: TrainConfig,
-    num_tasks: int,
+    task_names: Sequence[str],
     key: Key,
     step: int,
     slots: tuple[Slot, ...],
@@ -62,7 +62,8 @@ def estimate(
     number, begin = config.stage_at(step)
     stage = config.stages[number]
     signs = (0,) if stage.estimator == "tbptt" else (1, -1)
-    jobs = [_jobs(config, number, num_tasks, key, step, pair, slot, signs) for pair, slot in enumerate(slots)]
+    choice = eligible(stage, task_names)
+    jobs = [_jobs(config, number, choice, key, step, pair, slot, signs) for pair, slot in enumerate(slots)]
     results = run(meta_params, [job for pair in jobs for job in pair])
     pairs = [results[i : i + len(signs)] for i in range(0, len(results), len(signs))]
     gradients, losses, after, bad = [], [], [], 0
@@ -87,15 +88,20 @@ def estimate(
     )
 
 
-def draw_task(key: Key, num_tasks: int) -> int:
-    """A place in a task distribution."""
-    return int(jax.random.randint(key, (), 0, num_tasks))
+def eligible(stage: Stage, task_names: Sequence[str]) -> list[int]:
+    """The places in a task distribution that a stage draws from."""
+    return [place for place, name in enumerate(task_names) if stage.only in name]
+
+
+def draw_task(key: Key, choice: Sequence[int]) -> int:
+    """One of several places in a task distribution."""
+    return choice[int(jax.random.randint(key, (), 0, len(choice)))]
 
 
 def _jobs(
     config: TrainConfig,
     number: int,
-    num_tasks: int,
+    choice: Sequence[int],
     key: Key,
     step: int,
     pair: int,
@@ -103,7 +109,7 @@ def _jobs(
     signs: tuple[int, ...],
 ) -> list[Job]:
     task_key, pair_key = jax.random.split(jax.random.fold_in(key, slot.start))
-    task = draw_task(jax.random.fold_in(task_key, pair % config.stages[number].tasks), num_tasks)
+    task = draw_task(jax.random.fold_in(task_key, pair % config.stages[number].tasks), choice)
     job_key = np.asarray(jax.random.key_data(jax.random.fold_in(pair_key, pair)))
     carries = slot.carries or (None,) * len(signs)
     return [

@@ -33,13 +33,9 @@ class Log:
     """Appends rows to a file. Opened at a checkpoint's step, it drops the rows of steps that will be done again."""
 
     def __init__(self, path: Path, step: int):
-        rows = (
-            [Row._fields, *(row for row in read_rows(path) if int(row.step) <= step)]
-            if path.exists()
-            else [Row._fields]
-        )
-        storage.write_bytes(path, "".join(map(_line, rows)).encode())
-        self._file = open(path, "a")
+        kept = [row for row in read_rows(path) if int(row.step) <= step] if path.exists() else []
+        storage.write_bytes(path, "".join(map(_line, [Row._fields, *kept])).encode())
+        self._file = path.open("a")
 
     def add(self, row: Row) -> None:
         """Append a row; a kill of this process cannot lose it."""

@@ -21,12 +21,13 @@ import numpy as np
 
 from roamax import runs, storage, trees
 from roamax import tasks as task_sets
+from roamax.errors import check
 from roamax.meta import cards, checkpoint, log
 from roamax.meta import config as configs
 from roamax.meta.checkpoint import TrainState
 from roamax.meta.config import TrainConfig
 from roamax.meta.engines import Engine, LocalEngine
-from roamax.meta.estimators import Estimate, draw_task, estimate, new_slots
+from roamax.meta.estimators import Estimate, draw_task, eligible, estimate, new_slots
 from roamax.meta.families import make_family
 from roamax.meta.outer import outer_optimizer
 from roamax.meta.worker import VALIDATION, Job, Result
@@ -62,6 +63,9 @@ def train(
     """
     out = Path(out)
     distribution = task_sets.get(config.tasks) if tasks is None else tasks
+    for number, stage in enumerate(config.stages):
+        found = len(eligible(stage, distribution.names())) > 0
+        check(found, f"stages.{number}.only", "be part of the name of a task", repr(stage.only))
     runs.make_folder(out)
     with storage.locked(out):
         _claim(out, config, distribution)
@@ -131,7 +135,7 @@ class _Run:
             optimizer = outer_optimizer(self.config, number).init(state.meta_params)
             state = state._replace(optimizer=optimizer, slots=new_slots(self.config.stages[number], begin))
         made = estimate(
-            self._run_jobs, state.meta_params, self.config, len(self.tasks), self.keys.steps, state.step, state.slots
+            self._run_jobs, state.meta_params, self.config, self.tasks.names(), self.keys.steps, state.step, state.slots
         )
         state, norm = self._updated(state, number, made)
         validation = self._validation_loss(state.meta_params, state.step) if self._is_time_to_validate(state) else None
@@ -179,7 +183,7 @@ class _Run:
         jobs = []
         for problem in range(self.config.valid_problems):
             task_key, job_key = jax.random.split(jax.random.fold_in(self.keys.validation, problem))
-            task = draw_task(task_key, len(self.tasks))
+            task = draw_task(task_key, range(len(self.tasks)))
             jobs.append(Job(VALIDATION, task, np.asarray(jax.random.key_data(job_key))))
         losses = [result.loss for result in self._run_jobs(meta_params, jobs)]
         ceiling = self.config.loss_ceiling
