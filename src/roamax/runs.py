@@ -99,6 +99,15 @@ def load_checkpoint(folder: Path, like: Any) -> Checkpoint | None:
     return Checkpoint(jax.tree.unflatten(treedef, restored), step, seconds)
 
 
+def seconds_taken(folder: Path) -> float | None:
+    """How long the run with this state folder has taken up to its checkpoint, or None where there is none yet."""
+    path = folder / "checkpoint.json"
+    if not path.exists():
+        return None
+    pointer = storage.read_json(path)
+    return float(pointer["seconds"]) if isinstance(pointer, dict) and "seconds" in pointer else None
+
+
 def fingerprint(tree: Any) -> dict[str, Any]:
     """Shapes, dtypes and a checksum of a pytree of arrays: enough to see that it is another one.
 

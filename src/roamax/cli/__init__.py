@@ -15,6 +15,8 @@ from roamax.errors import DivergenceError, FileError, InputError, nearest
 COMMANDS = {
     "demo": ("demo", "demo", "Compare every sampler with a deep ensemble on digits, in two minutes."),
     "sample": ("sample", "sample", "Sample the posterior of a network on a data set."),
+    "evaluate": ("evaluate", "evaluate", "Measure everything about a run."),
+    "report": ("report", "report", "One HTML page about runs side by side."),
     "meta-train paper": ("meta_train", "paper", "Learn a sampler with the paper's numbers."),
     "meta-train small": ("meta_train", "small", "The same on the small tasks of its ablation."),
     "meta-train cpu": ("meta_train", "cpu", "Learn a sampler on two cores, in hours."),

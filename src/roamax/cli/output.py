@@ -1,13 +1,16 @@
-"""Results on a terminal: tables that fit 80 columns, or JSON."""
+"""Results on a terminal: tables that fit 80 columns, Markdown, LaTeX, or JSON."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from roamax.report.page import Column, best_value, cell
 
+Records = Sequence[Mapping[str, Any]]
+SUMMARY = [Column("metric", "metric"), Column("value", "value", ".4g")]
 
-def print_table(title: str, columns: Sequence[Column], records: Sequence[Mapping[str, Any]]) -> None:
+
+def print_table(title: str, columns: Sequence[Column], records: Records) -> None:
     """A table with the best value of each column in bold."""
     from rich.console import Console
     from rich.table import Table
@@ -26,7 +29,39 @@ def print_table(title: str, columns: Sequence[Column], records: Sequence[Mapping
     Console().print(table)
 
 
+def markdown(columns: Sequence[Column], records: Records) -> str:
+    """A Markdown table."""
+    rows = [[column.heading for column in columns], ["---"] * len(columns)]
+    rows += [[cell(column, record[column.key]) for column in columns] for record in records]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def latex(columns: Sequence[Column], records: Records) -> str:
+    """A LaTeX table in the style of booktabs."""
+    rows = [[cell(column, record[column.key]) for column in columns] for record in records]
+    lines = [" & ".join(_escape(text) for text in row) + r" \\" for row in rows]
+    heads = " & ".join(_escape(column.heading) for column in columns) + r" \\"
+    form = "l" + "r" * (len(columns) - 1)
+    return "\n".join([rf"\begin{{tabular}}{{{form}}}", r"\toprule", heads, r"\midrule", *lines, r"\bottomrule",
+                      r"\end{tabular}"])  # fmt: skip
+
+
 def print_json(value: Any) -> None:
     """The value on standard output, for programs; NaN and infinities, which JSON lacks, are null."""
     text = json.dumps(value, default=float)
     print(json.dumps(json.loads(text, parse_constant=lambda name: None), indent=1))
+
+
+FORMATS: dict[str, Callable[[Any], None]] = {
+    "table": lambda rows: print_table("", SUMMARY, rows),
+    "markdown": lambda rows: print(markdown(SUMMARY, rows)),
+    "latex": lambda rows: print(latex(SUMMARY, rows)),
+    "json": print_json,
+}
+"""How a summary is shown, by name."""
+
+
+def _escape(text: str) -> str:
+    for symbol in "\\&%$#_{}":
+        text = text.replace(symbol, rf"\{symbol}" if symbol != "\\" else r"\textbackslash ")
+    return text

@@ -65,3 +65,34 @@ def reliability_diagrams(tables: Mapping[str, Reliability]) -> Any:
         axis.set_xlabel("confidence", fontsize=8)
         axis.set_ylabel("accuracy", fontsize=8)
     return figure
+
+
+def scores_against_draws(curves: Mapping[str, Mapping[str, Sequence[float]]]) -> Any:
+    """Accuracy, NLL and ECE of the average against the number of draws, one line a run."""
+    figure, axes = new_figure(3, width=3.0, height=2.8)
+    for axis, (key, label) in zip(axes.flat, (("acc", "accuracy"), ("nll", "NLL"), ("ece", "ECE")), strict=True):
+        for name, curve in curves.items():
+            axis.plot(curve["draws"], curve[key], marker="o", markersize=3, linewidth=1.2, label=name)
+        axis.set_xlabel("number of draws", fontsize=8)
+        axis.set_ylabel(f"test {label}", fontsize=8)
+    axes[0, 0].legend(fontsize=7, frameon=False, labelcolor=INK)
+    return figure
+
+
+def confidence_histograms(runs: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Any:
+    """How confident each run is on its own test data and on foreign data, one row a run, one column a data set."""
+    names = list(dict.fromkeys(name for found in runs.values() for name in found))
+    figure, axes = new_figure(len(names), len(runs), width=3.2, height=2.2)
+    for row, (run, found) in zip(axes, runs.items(), strict=True):
+        for axis, name in zip(row, names, strict=True):
+            if name not in found:
+                axis.set_visible(False)
+                continue
+            for kind, colour in (("known", "#3b82c4"), ("foreign", "#e07b39")):
+                density = np.asarray(found[name]["confidence"][kind])
+                edges = np.linspace(0, 1, len(density) + 1)
+                axis.stairs(density, edges, fill=True, alpha=0.5, color=colour, label=kind)
+            axis.set_title(f"{run} against {name}: AUROC {found[name]['auroc']:.3f}", fontsize=8)
+            axis.set_xlabel("confidence", fontsize=8)
+    axes[0, 0].legend(fontsize=7, frameon=False, labelcolor=INK)
+    return figure

@@ -1,0 +1,64 @@
+"""`roamax evaluate DIR`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from roamax.errors import lookup
+
+
+def evaluate(
+    dir: Annotated[Path, tyro.conf.Positional],
+    ood: tuple[str, ...] = (),
+    corruptions: bool = False,
+    reference: Path | None = None,
+    draws: int | None = None,
+    format: str = "table",
+    data_dir: Path | None = None,
+    quiet: bool = False,
+) -> None:
+    """Measure everything about a run, finished or still running, and write metrics.json into its folder.
+
+    Example: roamax evaluate runs/fashion --ood mnist notmnist_test --format markdown
+
+    Args:
+        dir: A folder that `roamax sample` made.
+        ood: Data sets to tell apart from the run's own by the confidence of predictions.
+        corruptions: Also measure accuracy on 15 kinds of corrupted images at 5 severities.
+        reference: An npz file with another predictive, `probs`, to compare with.
+        draws: Use only the first so many draws of each chain.
+        format: table, markdown, latex or json.
+        data_dir: Where data sets are kept: by default $ROAMAX_DATA, or the user's cache folder.
+        quiet: Print nothing.
+    """
+    from roamax.cli.output import FORMATS
+    from roamax.cli.start import start_jax
+
+    show = lookup(FORMATS, format, "format")
+    start_jax()
+    from roamax import evaluation
+    from roamax.experiments.compare import write_results
+
+    run = evaluation.open_run(dir, data_dir)
+    record = evaluation.evaluate(run, ood=ood, corrupt=corruptions, reference=reference, draws=draws, data_dir=data_dir)
+    write_results(dir / "metrics.json", record)
+    if not quiet:
+        show(record if format == "json" else summary_rows(record))
+
+
+def summary_rows(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """What a table shows of a record: one line a number."""
+    numbers = dict(record["scores"])
+    for space in ("parameters", "functions"):
+        found = record["diagnostics"][space]
+        numbers |= {
+            f"{space}: {label}": found[key]
+            for key, label in (("ess_mean", "ESS"), ("rhat_share", "R-hat < 1.1"), ("chain_rhat_share", "cR-hat < 1.1"))
+        }
+    numbers |= {f"AUROC against {name}": found["auroc"] for name, found in record.get("ood", {}).items()}
+    numbers |= {f"accuracy, severity {s}": v for s, v in record.get("corruptions", {}).get("mean", {}).items()}
+    numbers |= record.get("reference", {})
+    if record["cost"]["seconds_per_step"] is not None:
+        numbers["milliseconds a step"] = 1000 * record["cost"]["seconds_per_step"]
+    return [{"metric": name, "value": value} for name, value in numbers.items()]

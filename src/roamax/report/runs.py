@@ -1,0 +1,94 @@
+"""The page of one or several runs side by side, from their `metrics.json` records."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from roamax.metrics import Reliability
+from roamax.report import figures, geometry
+from roamax.report.page import Column, Figure, write_page
+
+CLASSIFICATION = [
+    Column("name", "run"),
+    Column("acc", "accuracy", ".4f", "high"),
+    Column("nll", "NLL", ".4f", "low"),
+    Column("ece", "ECE", ".4f", "low"),
+    Column("brier", "Brier", ".4f", "low"),
+    Column("kld", "KLD", ".4f", "high"),
+    Column("draws", "draws", "d"),
+    Column("chain_rhat", "cR-hat < 1.1", ".3f", "high"),
+    Column("milliseconds", "ms / step", ".2f", "low"),
+]
+REGRESSION = [
+    Column("name", "run"),
+    Column("rmse", "RMSE", ".4f", "low"),
+    Column("nll", "NLL", ".4f", "low"),
+    Column("coverage", "95 % coverage", ".3f"),
+    Column("draws", "draws", "d"),
+    Column("chain_rhat", "cR-hat < 1.1", ".3f", "high"),
+    Column("milliseconds", "ms / step", ".2f", "low"),
+]
+
+
+def write_runs_page(path: Path, records: Mapping[str, Mapping[str, Any]], made_by: Mapping[str, Any]) -> None:
+    """Write the page for records by name."""
+    classifies = all("by_draws" in record for record in records.values())
+    columns = CLASSIFICATION if classifies else REGRESSION
+    rows = [_row(name, record) for name, record in records.items()]
+    tasks = ", ".join(dict.fromkeys(str(record["task"]) for record in records.values()))
+    lead = f"{tasks}. The best value of a column is marked."
+    write_page(path, "roamax report", lead, columns, rows, _figures(records) if classifies else [], made_by)
+
+
+def _row(name: str, record: Mapping[str, Any]) -> dict[str, Any]:
+    seconds = record["cost"]["seconds_per_step"]
+    unknown = dict.fromkeys((column.key for column in (*CLASSIFICATION, *REGRESSION)), None)
+    return {
+        **unknown,
+        **record["scores"],
+        "name": name,
+        "draws": record["num_chains"] * record["num_draws"],
+        "chain_rhat": record["diagnostics"]["parameters"]["chain_rhat_share"],
+        "milliseconds": None if seconds is None else 1000 * seconds,
+    }
+
+
+def _figures(records: Mapping[str, Mapping[str, Any]]) -> Sequence[Figure]:
+    curves = {name: record["by_draws"] for name, record in records.items()}
+    tables = {name: _reliability(record["reliability"]) for name, record in records.items()}
+    shown = [
+        Figure("draws", figures.scores_against_draws(curves), "Performance against the number of draws",
+               "Scores of the averaged prediction over the first draws."),
+        Figure("reliability", figures.reliability_diagrams(tables), "Reliability",
+               "How often predictions of a given confidence are right; strong bars hold more of the examples."),
+    ]  # fmt: skip
+    foreign = {name: record["ood"] for name, record in records.items() if record.get("ood")}
+    if foreign:
+        shown.append(Figure("ood", figures.confidence_histograms(foreign), "Foreign inputs",
+                            "Confidence on the run's own test data and on data of another kind."))  # fmt: skip
+    several = {name: record for name, record in records.items() if record["num_draws"] >= 2}
+    if several:
+        shown += [
+            Figure("cosine", geometry.cosine_matrices(several), "Similarity of draws",
+                   "Cosine between parameter vectors of one chain; dark off the diagonal means far apart."),
+            Figure("paths", geometry.error_paths(several), "Barriers",
+                   "Test error on the way from one draw to the next; a hump means another mode."),
+        ]  # fmt: skip
+    if any("surface" in record["space"] for record in several.values()):
+        shown.append(Figure("surface", geometry.error_surfaces(several), "Error surface",
+                            "Test error on the plane through three draws of a chain."))  # fmt: skip
+    shown += [
+        Figure("traces", geometry.traces(records), "Traces", "One line a chain."),
+        Figure("rhat", geometry.rhat_by_layer(records), "Mixing by layer",
+               "Share of parameters with cR-hat under 1.1. Parameters of a network may be swapped without changing what "
+               "it computes, so this can look worse than mixing in function space."),
+    ]  # fmt: skip
+    return shown
+
+
+def _reliability(table: Mapping[str, Sequence[float | None]]) -> Reliability:
+    return Reliability(
+        **{key: np.asarray([np.nan if v is None else v for v in values]) for key, values in table.items()}
+    )
