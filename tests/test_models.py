@@ -134,28 +134,66 @@ def test_the_same_options_give_the_same_functions():
     assert models.get("cnn", channels=8) is not chosen
 
 
+def conv(x, layer, stride=1, padding="SAME"):
+    layout = ("NHWC", "HWIO", "NHWC")
+    convolved = jax.lax.conv_general_dilated(x, layer["kernel"], (stride, stride), padding, dimension_numbers=layout)
+    return convolved + layer["bias"].reshape(1, 1, 1, -1)
+
+
+def dense(x, layer):
+    return x @ layer["kernel"] + layer["bias"].reshape(1, -1)
+
+
+def pool(x):
+    n, height, width, channels = x.shape
+    return x.reshape(n, height // 2, 2, width // 2, 2, channels).max((2, 4))
+
+
+def check_by_hand(model, by_hand):
+    params = random_params(model, IMAGES)
+    expected = jax.jit(by_hand)(params, IMAGES.astype(np.float32) / 255)
+    np.testing.assert_allclose(run(model, params, IMAGES), expected, rtol=1e-3, atol=1e-4)
+
+
 @pytest.mark.parametrize("residual", [False, True])
 def test_cnn_is_what_the_paper_describes(residual):
-    model = models.get("cnn", num_classes=4, channels=3, depth=2, residual=residual, bottleneck=6)
-    params = random_params(model, IMAGES)
-
-    def conv(x, layer):
-        padded = jax.lax.conv_general_dilated(
-            x, layer["kernel"], (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
-        )
-        return padded + layer["bias"].reshape(1, 1, 1, -1)
-
-    @jax.jit
-    def expected(params, x):
+    def by_hand(params, x):
         h = jnp.maximum(conv(x, params["conv0"]), 0.0)
         h = conv(h, params["conv1"]) + (conv(x, params["shortcut"]) if residual else 0.0)
-        h = jnp.maximum(h, 0.0).reshape(3, 5, 2, 5, 2, 3).max((2, 4)).reshape(3, -1)
-        h = h @ params["bottleneck"]["kernel"] + params["bottleneck"]["bias"].reshape(1, -1)
-        return h @ params["output"]["kernel"] + params["output"]["bias"].reshape(1, -1)
+        h = pool(jnp.maximum(h, 0.0)).reshape(3, -1)
+        return dense(dense(h, params["bottleneck"]), params["output"])
 
-    assert ("shortcut" in params) == residual
-    by_hand = expected(params, IMAGES.astype(np.float32) / 255)
-    np.testing.assert_allclose(run(model, params, IMAGES), by_hand, rtol=1e-4, atol=1e-4)
+    check_by_hand(models.get("cnn", num_classes=4, channels=3, depth=2, residual=residual, bottleneck=6), by_hand)
+
+
+def test_pooled_cnn_is_unpadded():
+    def by_hand(params, x):
+        for layer in ("conv0", "conv1"):
+            x = pool(jnp.maximum(conv(x, params[layer], padding="VALID"), 0.0))
+        return dense(jnp.maximum(dense(x.reshape(3, -1), params["hidden"]), 0.0), params["output"])
+
+    check_by_hand(models.get("cnn_pooled", channels=2, hidden=5), by_hand)
+
+
+def test_resnet_is_the_one_that_hmc_was_run_on():
+    def layer(x, params, name, stride=1):
+        x, norm = conv(x, params[f"{name}_conv"], stride), params[f"{name}_frn"]
+        gamma, beta, tau = (norm[part].reshape(1, 1, 1, -1) for part in ("gamma", "beta", "tau"))
+        return jnp.maximum(gamma * x / jnp.sqrt(jnp.mean(x**2, (1, 2), keepdims=True) + 1e-6) + beta, tau)
+
+    def swish(x):
+        return x / (1 + jnp.exp(-x))
+
+    def by_hand(params, x):
+        x = swish(layer(x, params, "stem"))
+        for stage, stride in ((0, 1), (1, 2), (2, 2)):
+            name = f"stage{stage}_block0"
+            y = layer(swish(layer(x, params, f"{name}_0", stride)), params, f"{name}_1")
+            shortcut = layer(x, params, f"{name}_shortcut", stride) if stage > 0 else x
+            x = swish(shortcut + y)
+        return dense(jnp.mean(x, (1, 2)), params["output"])
+
+    check_by_hand(models.get("resnet8_frn", width=2), by_hand)
 
 
 def test_activation_is_a_choice():
