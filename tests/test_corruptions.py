@@ -163,10 +163,18 @@ def test_displacement_by_whole_pixels_moves_them(photographs):
     np.testing.assert_array_equal(moved[:, :30, 1:], images[:, 2:, :31])
 
 
+def test_displacement_by_parts_of_pixels_mixes_the_four_around(photographs):
+    images = photographs[:3].astype(np.float32)
+    down, right = (np.full(images.shape[:3], part, np.float32) for part in (0.25, 0.5))
+    across = 0.5 * images[:, :, :-1] + 0.5 * images[:, :, 1:]
+    expected = 0.75 * across[:, :-1] + 0.25 * across[:, 1:]
+    np.testing.assert_allclose(filters.displace(images, down, right)[:, :31, :31], expected, rtol=1e-5, atol=1e-3)
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ((grey(1), "fogg", 1), "`kind` must be one of gaussian_noise, .*; got fogg"),
+        ((grey(1), "fogg", 1), "`kind` must be a known name; got 'fogg': did you mean 'fog'"),
         ((grey(1), "fog", 0), "`severity` must be a whole number from 1 to 5; got 0"),
         ((grey(1), "fog", 2.5), "`severity` must be a whole number from 1 to 5; got 2.5"),
         ((grey(1) / 255, "fog", 1), "`images` must hold uint8 images .*; got float64 of shape"),
@@ -202,5 +210,5 @@ def test_the_published_images_come_first(monkeypatch, tmp_path, photographs):
     assert (labels.dtype, labels.tolist()) == (np.int32, [0, 1, 2, 3])
     other, _ = data.corrupted("cifar10", "jpeg_compression", 5, tmp_path)
     assert other.max() == 10 * KINDS.index("jpeg_compression") + 5
-    with pytest.raises(InputError, match="`kind` must be one of"):
+    with pytest.raises(InputError, match="`kind` must be a known name; got 'rain'"):
         data.corrupted("cifar10", "rain", 2, tmp_path)

@@ -73,7 +73,7 @@ def corrupted(
     For cifar10 these are the published images of CIFAR-10-C where that is in the data directory; otherwise
     `corruptions.corrupt` makes them with `seed`.
     """
-    check(kind in corruptions.KINDS, "kind", f"be one of {', '.join(corruptions.KINDS)}", kind)
+    lookup(dict.fromkeys(corruptions.KINDS), kind, "kind")
     check(severity in range(1, 6), "severity", "be a whole number from 1 to 5", severity)
     folder = downloads.data_dir(data_dir)
     (file,) = REGISTRY["cifar10_c"].files

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from roamax.data import filters
-from roamax.errors import check
+from roamax.errors import check, lookup
 
 CHUNK = 1000
 """How many images are worked on at once, to bound the memory."""
@@ -28,12 +28,11 @@ def corrupt(images: np.ndarray, kind: str, severity: int, seed: int = 0) -> np.n
     image gets worse from one to the next.
     """
     images = np.asarray(images)
-    check(kind in _TABLE, "kind", f"be one of {', '.join(_TABLE)}", kind)
+    function, constants = lookup(_TABLE, kind, "kind")
     check(severity in range(1, 6), "severity", "be a whole number from 1 to 5", severity)
     good = images.dtype == np.uint8 and images.ndim == 4 and images.shape[3] in (1, 3) and min(images.shape[1:3]) >= 4
     rule = "hold uint8 images (n, height, width, channels), at least 4 × 4, with 1 or 3 channels"
     check(good, "images", rule, f"{images.dtype} of shape {images.shape}")
-    function, constants = _TABLE[kind]
     result = np.empty_like(images)
     for start in range(0, len(images), CHUNK):
         rng = np.random.default_rng([seed, KINDS.index(kind), start])
