@@ -37,7 +37,8 @@ CASES = {
         "exploration_ratio", r"\[0, 1\)", "1.0",
     ),
     "kernel": (
-        lambda: roamax.cyclical(P, step_size=0.1, cycle_length=10, kernel="sgdl"), "kernel", "known", "did you mean 'sgld'",
+        lambda: roamax.cyclical(P, step_size=0.1, cycle_length=10, kernel="sgdl"),
+        "kernel", "known", "did you mean 'sgld'",
     ),
     "member steps": (lambda: roamax.ensemble(P, member_steps=0), "member_steps", ">= 1", "0"),
     "num_data": (lambda: roamax.Posterior(P.log_likelihood, P.log_prior, 0), "num_data", ">= 1", "0"),

@@ -17,7 +17,7 @@ def test_minibatch_gradient_is_unbiased_for_the_full_data_one():
     params = {"theta": jnp.asarray([0.3, -1.0, 2.0])}
     energy, gradient = target.posterior.energy_and_grad(params, target.data)
     parts = [
-        target.posterior.energy_and_grad(params, jax.tree.map(lambda a: a[start : start + 4], target.data))
+        target.posterior.energy_and_grad(params, jax.tree.map(lambda a, at=start: a[at : at + 4], target.data))
         for start in range(0, 12, 4)
     ]
     np.testing.assert_allclose(energy, np.mean([part[0] for part in parts]), rtol=1e-5)

@@ -21,7 +21,7 @@ def test_the_public_names_are_these():
 
 
 def test_a_function_keeps_its_name_though_a_module_has_it_too():
-    import roamax.predict  # noqa: F401
+    import roamax.predict
 
     assert callable(roamax.predict)
 

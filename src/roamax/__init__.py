@@ -58,7 +58,7 @@ _MODULES = {
     "tasks",
 }  # fmt: skip
 
-__all__ = [  # noqa: PLE0604, RUF022 (grouped by what they are)
+__all__ = [  # noqa: RUF022 (grouped by what they are)
     "data", "diagnostics", "errors", "landscape", "meta", "metrics", "models", "pretrained", "priors", "schedules",
     "tasks",
     "Draws", "Info", "LearnedSampler", "Posterior", "Sampler",

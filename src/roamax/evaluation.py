@@ -200,7 +200,7 @@ def as_shape(x: np.ndarray, shape: tuple[int, ...], name: str) -> np.ndarray:
     if x.shape[1:3] != (height, width):
         import skimage.transform
 
-        resized = [skimage.transform.resize(image, (height, width), anti_aliasing=True) for image in x]
+        resized = [np.asarray(skimage.transform.resize(image, (height, width), anti_aliasing=True)) for image in x]
         x = np.rint(np.stack(resized) * 255).astype(np.uint8)
     if x.shape[3] != channels:
         x = np.repeat(x, channels, axis=3) if channels == 3 else np.rint(x.mean(axis=3, keepdims=True)).astype(np.uint8)

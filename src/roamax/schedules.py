@@ -5,7 +5,7 @@ Every scalar hyperparameter of a sampler is a float or a schedule; any optax sch
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import jax
 import jax.numpy as jnp
@@ -87,7 +87,14 @@ def describe(value: Any) -> Any:
     return str(value)
 
 
-def from_learning_rate(lr: float, momentum_decay: float, num_data: int) -> dict[str, float]:
+class StepSettings(TypedDict):
+    """What `sghmc` and `cyclical` take as `**settings`."""
+
+    step_size: float
+    friction: float
+
+
+def from_learning_rate(lr: float, momentum_decay: float, num_data: int) -> StepSettings:
     """`step_size` and `friction` of `sghmc` that move as SGD with momentum does on the *mean* loss.
 
     With momentum 1 - momentum_decay: step_size = sqrt(lr / num_data), friction = momentum_decay / step_size.

@@ -82,8 +82,8 @@ def _figures(records: Mapping[str, Mapping[str, Any]]) -> Sequence[Figure]:
     shown += [
         Figure("traces", geometry.traces(records), "Traces", "One line a chain."),
         Figure("rhat", geometry.rhat_by_layer(records), "Mixing by layer",
-               "Share of parameters with cR-hat under 1.1. Parameters of a network may be swapped without changing what "
-               "it computes, so this can look worse than mixing in function space."),
+               "Share of parameters with cR-hat under 1.1. Units of a network may be swapped without changing what it "
+               "computes, so this can look worse than mixing in function space."),
     ]  # fmt: skip
     return shown
 

@@ -47,7 +47,7 @@ def named_sampler(
     if name in ("sgld", "psgld"):
         settings = {"step_size": rate / n} if rate else {}
     elif name in ("sghmc", "cyclical"):
-        settings = from_learning_rate(rate or 0.0, momentum_decay, n)
+        settings = {**from_learning_rate(rate or 0.0, momentum_decay, n)}
     if name == "cyclical":
         settings["cycle_length"] = max(2, num_steps // num_samples)
     elif name == "ensemble":
