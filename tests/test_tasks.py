@@ -37,6 +37,7 @@ def folder(tmp_path):
             x[:, 0, 0], x[:, 0, 1] = np.divmod(np.arange(n), 256)
             arrays[f"x_{part}"], arrays[f"y_{part}"] = x, np.arange(n) % 3
         np.savez(tmp_path / f"{name}.npz", **arrays)
+    np.savez(tmp_path / "only_test.npz", x_test=arrays["x_test"], y_test=arrays["y_test"])
     return tmp_path
 
 
@@ -108,6 +109,8 @@ def test_a_spec_survives_json():
     again = TaskSpec(**json.loads(json.dumps(dataclasses.asdict(spec))))
     assert again == spec
     assert hash(again) == hash(spec)
+    orders = ({"depth": 1, "channels": 4}, {"channels": 4, "depth": 1})
+    assert len({TaskSpec("mnist", "cnn", options) for options in orders}) == 1
     assert spec.name == "mnist-half/mlp:hidden=32x16:train_size=100:seed=3"
     with pytest.raises(InputError, match="`options` must be what JSON can hold"):
         TaskSpec("mnist", "mlp", {"hidden": object()})
@@ -176,6 +179,7 @@ def test_tasks_on_the_same_data_share_them(folder):
     ("change", "message"),
     [
         ({"train_size": 500}, "`train_size` must be a whole number in [1, 270]; got 500."),
+        ({"data": "only_test"}, "`data` must have a training set; got only_test."),
         ({"data": "firts"}, "`name` must be a known name; got 'firts': did you mean 'first'?"),
         ({"model": "mpl"}, "`model` must be a known name; got 'mpl': did you mean 'mlp'?"),
     ],

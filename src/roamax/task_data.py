@@ -45,6 +45,7 @@ def load(name: str, data_dir: str | Path | None, sizes: Sizes, *, halve: bool = 
 @functools.lru_cache(maxsize=8)
 def _load(name: str, folder: Path, sizes: Sizes, halve: bool, seed: int) -> TaskData:
     loaded = data.load(name, folder)
+    check(len(loaded.x_train) > 0, "data", "have a training set", name)
     train, valid, test = data.split(loaded, sizes.valid, seed)
     train, test = _subset(train, sizes.train, "train_size", seed), _subset(test, sizes.test, "test_size", seed)
 

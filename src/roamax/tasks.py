@@ -95,7 +95,7 @@ class TaskSpec:
 
     def __post_init__(self) -> None:
         try:
-            options = json.loads(json.dumps(dict(self.options)))
+            options = json.loads(json.dumps(dict(self.options), sort_keys=True))
         except (TypeError, ValueError) as error:
             raise InputError(f"`options` must be what JSON can hold; got {self.options}.") from error
         object.__setattr__(self, "options", options)
