@@ -24,6 +24,10 @@ class Weights(NamedTuple):
     card: Mapping[str, Any] = {}
     source: str = "meta_params"
 
+    def setting(self, given: Any, name: str, defaults: Mapping[str, Any]) -> Any:
+        """A setting as given, or else from the card, or else the default."""
+        return self.card.get(name, defaults[name]) if given is None else given
+
 
 def list() -> builtins.list[str]:
     """The names of the sets of weights that ship with this version."""

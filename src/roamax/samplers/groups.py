@@ -80,3 +80,17 @@ class Groups:
         sizes = jnp.asarray(np.maximum(self.sizes, 1), self.dtype)
         means = totals / jnp.expand_dims(sizes, tuple(range(1, totals.ndim)))
         return jax.lax.rsqrt(means + STABILISER)[self.owners].T
+
+    def normalised(self, feature: jax.Array) -> jax.Array:
+        """A feature (groups, 64) or (k, groups, 64) divided by its root mean square over each tensor."""
+        return feature * self.inverse_rms(feature)[..., None]
+
+    def normalised_slope(self, feature: jax.Array) -> jax.Array:
+        """The derivative of each number of `normalised` by the number of `feature` that it comes from.
+
+        With n numbers x in a tensor and s = 1 / sqrt(mean(x^2) + 1e-5), that is s - s^3 x^2 / n: an x moves
+        its tensor's root mean square, too.
+        """
+        scale = self.inverse_rms(feature)[..., None]
+        sizes = np.maximum(self.sizes, 1)[self.owners].astype(self.dtype)
+        return scale - scale**3 * jnp.square(feature) / sizes[:, None]

@@ -65,18 +65,13 @@ def l2e(
     weights = pretrained.resolve(meta_params, "l2e")
     networks.check_mlp(weights.meta_params, WIDTHS, weights.source)
     family = l2e_family(
-        step_size=setting(step_size, weights, "step_size", DEFAULTS),
-        friction=setting(friction, weights, "friction", DEFAULTS),
+        step_size=weights.setting(step_size, "step_size", DEFAULTS),
+        friction=weights.setting(friction, "friction", DEFAULTS),
         temperature=temperature,
-        output_scale=setting(output_scale, weights, "output_scale", DEFAULTS),
+        output_scale=weights.setting(output_scale, "output_scale", DEFAULTS),
         passes=passes,
     )
     return family.bind(weights.meta_params, posterior)
-
-
-def setting(given: Scalar | None, weights: pretrained.Weights, name: str, defaults: dict[str, float]) -> Scalar:
-    """A setting as given, or else from the weights' card, or else the default."""
-    return weights.card.get(name, defaults[name]) if given is None else given
 
 
 def l2e_family(
