@@ -28,7 +28,9 @@ def methods(task: Task) -> list[Method]:
     cycle = STEPS // DRAWS
     sampling_part = cycle - round(0.8 * cycle)
     leapfrog = 10
-    trajectories = STEPS * size // n // leapfrog
+    # A trajectory takes one gradient to start from, and one a leapfrog step.
+    trajectories = max(1, STEPS * size // n // (leapfrog + 1))
+    exact_draws = min(DRAWS, (trajectories + 1) // 2)
     momentum = from_learning_rate(0.1, 0.1, n)
     found = [
         Method("deep ensemble", ensemble(posterior, member_steps=STEPS // MEMBERS, init=task.init), MEMBERS,
@@ -38,8 +40,8 @@ def methods(task: Task) -> list[Method]:
         Method("SGHMC", sghmc(posterior, **momentum), **half),
         Method("cyclical SGHMC", cyclical(posterior, **from_learning_rate(0.3, 0.1, n), cycle_length=cycle), DRAWS,
                thinning=sampling_part, batch_size=size),
-        Method("HMC", hmc(posterior, num_integration_steps=leapfrog, step_size=0.02, adaptation_steps=0), DRAWS,
-               burn_in=trajectories - DRAWS, gradients_per_step=leapfrog),
+        Method("HMC", hmc(posterior, num_integration_steps=leapfrog, step_size=0.02, adaptation_steps=0),
+               exact_draws, burn_in=trajectories - exact_draws, gradients_per_step=leapfrog + 1),
     ]  # fmt: skip
     if "l2e" in pretrained.list():
         found.append(Method("L2E", l2e(posterior), **half))
