@@ -153,7 +153,7 @@ _read_cifar10 = formats.cifar(_CIFAR10_MEMBERS, "cifar-10-batches-bin/test_batch
 _read_cifar100 = formats.cifar(["cifar-100-binary/train.bin"], "cifar-100-binary/test.bin", label_bytes=2)
 _GAP = partial(toys.regression_1d, intervals=((-5.0, -1.0), (1.0, 4.0)))
 _GREY, _COLOUR = (28, 28, 1), (32, 32, 3)
-_RESEARCH = "none stated; ImageNet's terms: non-commercial research"
+_RESEARCH = "research only (ImageNet)"
 
 # fmt: off
 REGISTRY: dict[str, Entry] = {
@@ -170,7 +170,7 @@ REGISTRY: dict[str, Entry] = {
                      _read_cifar10, (_CIFAR10,)),
     "cifar100": Entry("photographs, 100 classes", 100, _COLOUR, 50_000, 10_000, "none stated",
                       _read_cifar100, (_CIFAR100,)),
-    "svhn": Entry("house numbers, cropped digits", 10, _COLOUR, 73_257, 26_032, "non-commercial use only",
+    "svhn": Entry("house numbers, cropped digits", 10, _COLOUR, 73_257, 26_032, "non-commercial",
                   formats.svhn, (_SVHN_TRAIN, _SVHN_TEST)),
     "tiny_imagenet": Entry("photographs, 200 classes, 64 × 64", 200, (64, 64, 3), 100_000, 10_000, _RESEARCH,
                            formats.tiny_imagenet(64), (_TINY_IMAGENET,), slow=True),
