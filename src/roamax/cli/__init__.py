@@ -95,14 +95,12 @@ def _call(function: Callable[..., None], prog: str, words: Sequence[str]) -> Non
 
 
 def _first_sentence(box: str) -> str:
-    """What a box of text says before its first rule, on one line."""
-    lines = []
-    for line in box.splitlines()[1:]:
-        text = line.strip("│ \t")
-        if re.match(r"[─-]{5}", text):
-            break
-        lines.append(text)
-    return " ".join(lines).strip().rstrip(".")
+    """What a box of text says between its title and its first rule, on one line. Not every terminal gets a border."""
+    lines = [line.strip("│|+ \t") for line in box.splitlines()[1:]]
+    is_rule = [re.match(r"[─-]{5}", line) is not None for line in lines]
+    start = 1 if is_rule[:1] == [True] else 0
+    end = is_rule.index(True, start) if True in is_rule[start:] else len(lines)
+    return " ".join(lines[start:end]).strip().rstrip(".")
 
 
 def _fail(message: str, code: int) -> NoReturn:
