@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 import roamax
+from roamax.samplers.kinetic_l2e import kinetic_l2e_family
 from roamax.samplers.l2e import l2e_family
+from roamax.samplers.meta_sgmcmc import meta_sgmcmc_family
+from roamax.samplers.precond_l2e import precond_l2e_family
 
 NUM_DATA, BATCH = 24, 8
 
@@ -35,6 +38,11 @@ SAMPLERS = {
     "ensemble": lambda p: roamax.ensemble(p, member_steps=10, temperature=1.0),
     "l2e": learned(lambda: l2e_family(step_size=1e-2, friction=0.1)),
     "l2e-one-pass": learned(lambda: l2e_family(step_size=1e-2, friction=0.1, passes=1)),
+    "kinetic_l2e": learned(lambda: kinetic_l2e_family(step_size=1e-2, friction=0.1)),
+    "kinetic_l2e-exact": learned(lambda: kinetic_l2e_family(step_size=1e-2, friction=0.1, differentiate_gradient=True)),
+    "precond_l2e": learned(lambda: precond_l2e_family(step_size=1e-2, friction=0.1)),
+    "meta_sgmcmc": learned(lambda: meta_sgmcmc_family(step_size=1e-3)),
+    "meta_sgmcmc-differences": learned(lambda: meta_sgmcmc_family(step_size=1e-3, gamma="finite_difference")),
 }
 
 

@@ -98,7 +98,9 @@ def _metropolis(
         return dual_averaging_adaptation(target_acceptance)
 
     def init(key: Key, position: Params) -> HMCState:
-        start = jax.tree.map(jnp.asarray, adaptation()[0](epsilon_at(jnp.zeros((), jnp.int32))))
+        start = adaptation()[0](epsilon_at(jnp.zeros((), jnp.int32)))
+        # Weakly typed numbers, as blackjax makes them, would turn strong after the first step and compile it twice.
+        start = jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.result_type(x)), start)
         return HMCState(position, start, jnp.zeros((), jnp.int32))
 
     def step(key: Key, state: HMCState, batch: Batch) -> tuple[HMCState, Info]:
