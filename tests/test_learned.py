@@ -1,13 +1,21 @@
 """Learned samplers: their equations, what they guarantee, and their weights."""
 
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from roamax import Posterior
-from roamax.samplers import networks
-from roamax.samplers.l2e import l2e_family
+from roamax import Posterior, diagnostics, pretrained, sghmc, storage, trees
+from roamax.errors import FileError, InputError
+from roamax.samplers import meta_sgmcmc, networks, precond_l2e
+from roamax.samplers.groups import Groups
+from roamax.samplers.kinetic_l2e import kinetic_l2e, kinetic_l2e_family
+from roamax.samplers.l2e import WIDTHS, l2e, l2e_family
+from roamax.samplers.meta_sgmcmc import meta_sgmcmc_family
+from roamax.samplers.precond_l2e import precond_l2e_family
+from roamax.samplers.recipe import recipe_step
 
 SHAPES = {"matrix": (7, 5), "vector": (70,), "cube": (2, 3, 2), "scalar": (), "empty": (0, 3)}
 NUM_DATA, STEP_SIZE, FRICTION, TEMPERATURE, OUTPUT_SCALE = 50, 0.03, 0.7, 0.5, 0.2
@@ -68,8 +76,7 @@ class NumpyL2E:
         self.theta = self.theta + STEP_SIZE * beta
 
 
-@pytest.mark.parametrize("written_out", [False, True], ids=["plain", "written-out"])
-@pytest.mark.parametrize("passes", [1, 2])
+@pytest.mark.parametrize(("passes", "written_out"), [(1, False), (2, False), (2, True)])
 def test_l2e_is_its_equations(passes, written_out, monkeypatch):
     monkeypatch.setattr(networks, "SMALL", 0 if written_out else 10**9)
     family = l2e_family(
@@ -92,3 +99,271 @@ def test_l2e_is_its_equations(passes, written_out, monkeypatch):
         np.testing.assert_allclose(state.momentum[name], reference.r, atol=1e-5)
         if name != "empty":
             assert np.max(np.abs(reference.theta - theta[name])) > 1e-3
+
+
+PAIRS = 32
+COVARIANCE = np.kron(np.eye(PAIRS), np.array([[1.0, 0.6], [0.6, 0.8]]))
+MEAN = np.tile([0.5, -1.0], PAIRS)
+
+
+def long_run_error(make_sampler):
+    """The largest error of a mean or of a (co)variance, pooled over copies of one pair of correlated numbers."""
+    first, second = diagnostics._long_run_moments(
+        make_sampler, jax.random.key(0), MEAN, COVARIANCE, num_data=64, num_chains=16, burn_in=500, num_steps=3000
+    )
+    mean = first.mean(0).reshape(PAIRS, 2).mean(0)
+    blocks = second.mean(0).reshape(PAIRS, 2, PAIRS, 2)[np.arange(PAIRS), :, np.arange(PAIRS)].mean(0)
+    return max(np.max(np.abs(mean)), np.max(np.abs(blocks - np.outer(mean, mean) - COVARIANCE[:2, :2])))
+
+
+def random_member(family, seed=1):
+    weights = family.init(jax.random.key(seed))
+    return lambda posterior: family.bind(weights, posterior)
+
+
+def identity_weights():
+    """Weights that make of raw features alpha = 0 and beta = r, as relu(r) - relu(-r) through both hidden layers."""
+    weights = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float32), networks.init_mlp(jax.random.key(0), WIDTHS))
+    weights["layer0"]["w"][2, :2] = 1, -1
+    weights["layer1"]["w"][[0, 1], [0, 1]] = 1
+    weights["layer2"]["w"][:2, 1] = 1, -1
+    return weights
+
+
+def test_l2e_with_the_gradient_of_a_quadratic_kinetic_energy_is_sghmc(monkeypatch):
+    monkeypatch.setattr(Groups, "inverse_rms", lambda self, x: jnp.ones(x.shape[:-1], x.dtype))
+    settings = {"step_size": 0.05, "friction": 1.5}
+
+    def make_l2e(posterior):
+        return l2e_family(**settings, output_scale=1.0).bind(identity_weights(), posterior)
+
+    states = []
+    for make in (make_l2e, lambda posterior: sghmc(posterior, **settings)):
+        sampler = make(quartic_posterior())
+        state, step = sampler.init(jax.random.key(0), random_tree(0)), jax.jit(sampler.step)
+        for i in range(10):
+            state, _ = step(jax.random.key(i), state, jnp.asarray([1.0, 2.0]))
+        states.append(state)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), states[0].position, states[1].position)
+
+    assert long_run_error(make_l2e) < 0.03
+
+
+def test_the_written_out_network_is_the_plain_one_alone_in_chains_and_in_populations(monkeypatch):
+    keys = jax.random.split(jax.random.key(0), 4)
+    weights = jax.vmap(lambda key: networks.init_mlp(key, (4, 5, 3, 1)))(keys)
+    single, several = jax.random.normal(keys[0], (4, 6, 64)), jax.random.normal(keys[1], (4, 3, 6, 64))
+    scales, step = jax.random.normal(keys[2], (4, 4, 6)), jnp.arange(4)
+
+    def apply(weights, single, several, scales, step):
+        return networks.apply_to_groups(weights, (single, several), scales, step)
+
+    first = jax.tree.map(lambda w: w[0], weights)
+    same_weights = jax.vmap(apply, in_axes=(None, 0, 0, 0, 0))
+
+    def loss(weights):
+        return jnp.sum(jnp.sin(apply(weights, single[0], several[0], scales[0], step[0])))
+
+    results = []
+    for small in (10**9, 0):
+        monkeypatch.setattr(networks, "SMALL", small)
+        population = jax.jit(jax.vmap(apply))(weights, single, several, scales, step)
+        chains = jax.jit(same_weights)(first, single, several, scales, step)
+        alone = jax.jit(apply)(first, single[0], several[0], scales[0], step[0])
+        results.append((population, chains, alone, jax.jit(jax.grad(loss))(first)))
+    np.testing.assert_allclose(results[0][0][0], results[0][2], rtol=1e-5)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), *results)
+
+
+def normalised(x):
+    return x * jax.lax.rsqrt(jnp.mean(x**2) + 1e-5)
+
+
+def mlp_on(weights, features):
+    """A network on a list of features of one tensor: the list of its outputs."""
+    hidden = jnp.stack([feature.reshape(-1) for feature in features], axis=1)
+    for i in range(len(weights)):
+        layer = weights[f"layer{i}"]
+        hidden = (hidden if i == 0 else jax.nn.relu(hidden)) @ layer["w"] + layer["b"][None]
+    return [output.reshape(features[0].shape) for output in hidden.T]
+
+
+@pytest.mark.parametrize("differentiate_gradient", [False, True])
+def test_kinetic_l2e_moves_by_both_gradients_of_its_kinetic_energy(differentiate_gradient):
+    family = kinetic_l2e_family(
+        step_size=0.1, friction=0.7, temperature=0.0, output_scale=0.5, differentiate_gradient=differentiate_gradient
+    )
+    weights, posterior, batch = family.init(jax.random.key(0)), quartic_posterior(), jnp.asarray([1.0, 2.0])
+    theta, r = random_tree(0)["matrix"], random_tree(1)["matrix"]
+
+    def gradient_of_u(theta):
+        return jax.grad(posterior.energy)(theta, batch)
+
+    def kinetic_energy(theta, r):
+        gradient = gradient_of_u(theta if differentiate_gradient else jax.lax.stop_gradient(theta))
+        (f,) = mlp_on(weights, [normalised(theta), normalised(gradient / NUM_DATA)])
+        return 0.5 * jnp.sum((r - 0.5 * f) ** 2)
+
+    by_theta, by_r = jax.grad(kinetic_energy, (0, 1))(theta, r)
+    new_r = r - 0.1 * (gradient_of_u(theta) + by_theta + 0.7 * by_r)
+    new_theta = theta + 0.1 * jax.grad(kinetic_energy, 1)(theta, new_r)
+
+    sampler = family.bind(weights, posterior)
+    state = sampler.init(jax.random.key(1), theta)._replace(momentum=r)
+    state, _ = jax.jit(sampler.step)(jax.random.key(2), state, batch)
+    np.testing.assert_allclose(state.momentum, new_r, atol=1e-5)
+    np.testing.assert_allclose(state.position, new_theta, atol=1e-5)
+    assert np.max(np.abs(by_theta)) > 0.05
+
+
+def check_recipe_step(sampler, diagonals, theta, r, batch, noise_key, step_key, signs=None):
+    """Compare a step with the recipe's, in which Gamma is read off whole Jacobians of `diagonals(theta, r)`.
+
+    With `signs`, the diagonal of a Jacobian J is estimated as signs * (J @ signs).
+    """
+    epsilon, temperature, posterior = 0.1, 0.8, quartic_posterior()
+
+    def diagonal(jacobian):
+        square = jacobian.reshape(theta.size, theta.size)
+        found = jnp.diag(square) if signs is None else signs.reshape(-1) * (square @ signs.reshape(-1))
+        return found.reshape(theta.shape)
+
+    @jax.jit
+    def expected():
+        q, d = diagonals(theta, r)
+        q_by_theta, _ = map(diagonal, jax.jacfwd(diagonals, 0)(theta, r))
+        q_by_r, d_by_r = map(diagonal, jax.jacfwd(diagonals, 1)(theta, r))
+        noise = jnp.sqrt(2 * d * epsilon * temperature) * trees.normal_like(noise_key, theta)
+        force = q * jax.grad(posterior.energy)(theta, batch) + d * r - temperature * (q_by_theta + d_by_r)
+        new_r = r - epsilon * force + noise
+        return new_r, theta + epsilon * (q * new_r - temperature * q_by_r), (q_by_theta, q_by_r, d_by_r)
+
+    new_r, new_theta, slopes = expected()
+    state = sampler.init(jax.random.key(1), theta)._replace(momentum=r)
+    state, _ = jax.jit(sampler.step)(step_key, state, batch)
+    np.testing.assert_allclose(state.momentum, new_r, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(state.position, new_theta, rtol=1e-4, atol=1e-4)
+    assert all(np.max(np.abs(slope)) > 0.01 for slope in slopes)
+
+
+@pytest.mark.parametrize("gamma", ["autodiff", "finite_difference"])
+def test_meta_sgmcmc_has_the_whole_correction(gamma, float64):
+    family = meta_sgmcmc_family(step_size=0.1, temperature=0.8, d_clip=0.5, gamma=gamma)
+    weights, posterior, batch = family.init(jax.random.key(1)), quartic_posterior(), jnp.asarray([1.0, 2.0])
+    theta, r = (random_tree(seed)["cube"].astype(float) for seed in (0, 1))
+
+    def diagonals(theta, r):
+        energy, gradient = posterior.energy_and_grad(theta, batch)
+        mean_energy = jnp.full(theta.shape, energy / NUM_DATA)
+        (q,) = mlp_on(weights["q"], [mean_energy, normalised(r)])
+        (d,) = mlp_on(weights["d"], [mean_energy, normalised(r), normalised(gradient / NUM_DATA)])
+        return jnp.clip(q, -5, 5), jnp.minimum(jnp.abs(d), 0.5)
+
+    check_recipe_step(family.bind(weights, posterior), diagonals, theta, r, batch, jax.random.key(2), jax.random.key(2))
+
+
+def test_precond_l2e_has_the_whole_correction(float64):
+    family = precond_l2e_family(step_size=0.1, friction=0.7, temperature=0.8, output_scale=0.5, decays=(0.3,))
+    weights, posterior, batch = family.init(jax.random.key(1)), quartic_posterior(), jnp.asarray([1.0, 2.0])
+    theta, r = (random_tree(seed)["cube"].astype(float) for seed in (0, 1))
+
+    def diagonals(theta, r):
+        gradient = jax.grad(posterior.energy)(theta, batch) / NUM_DATA
+        q, d = mlp_on(weights, [normalised(x) for x in (gradient, theta, r, 0.7 * gradient)])
+        return 1 + 0.5 * q, jnp.abs(0.7 + 0.5 * d)
+
+    key = jax.random.key(2)
+    noise_key, sign_key = jax.random.split(key)
+    signs = jnp.sign(trees.normal_like(sign_key, theta))
+    check_recipe_step(family.bind(weights, posterior), diagonals, theta, r, batch, noise_key, key, signs)
+
+
+def without_gamma(key, position, momentum, gradient, matrices, epsilon, temperature):
+    nothing = trees.zeros_like(position)
+    matrices = matrices._replace(gamma_theta=nothing, gamma_r=nothing)
+    return recipe_step(key, position, momentum, gradient, matrices, epsilon, temperature)
+
+
+def test_kinetic_l2e_keeps_a_gaussian_with_random_weights_if_it_follows_the_gradient():
+    settings = {"step_size": 0.05, "friction": 1.0, "output_scale": 1.0}
+    assert long_run_error(random_member(kinetic_l2e_family(**settings, differentiate_gradient=True))) < 0.03
+    assert long_run_error(random_member(kinetic_l2e_family(**settings))) > 0.1
+
+
+def test_precond_l2e_keeps_a_gaussian_with_random_weights_and_needs_gamma_for_it(monkeypatch):
+    family = precond_l2e_family(step_size=0.05, friction=1.0, output_scale=0.5, decays=())
+    assert long_run_error(random_member(family)) < 0.03
+    monkeypatch.setattr(precond_l2e, "recipe_step", without_gamma)
+    assert long_run_error(random_member(family)) > 0.1
+
+
+def test_meta_sgmcmc_keeps_a_gaussian_with_random_weights_and_needs_gamma_for_it(monkeypatch):
+    family = meta_sgmcmc_family(step_size=0.05)
+    assert long_run_error(random_member(family)) < 0.05
+    monkeypatch.setattr(meta_sgmcmc, "recipe_step", without_gamma)
+    assert long_run_error(random_member(family)) > 0.5
+
+
+def test_stationarity_sees_that_random_weights_of_l2e_miss_the_target():
+    def make(posterior):
+        return l2e(
+            posterior, networks.init_mlp(jax.random.key(0), WIDTHS), step_size=0.1, friction=1.0, output_scale=1.0
+        )
+
+    settings = {"covariance": np.diag([1.0, 2.0]), "num_steps": 1000, "burn_in": 200}
+    biased = diagnostics.stationarity(make, jax.random.key(0), **settings)
+    right = diagnostics.stationarity(lambda p: sghmc(p, step_size=0.1, friction=1.0), jax.random.key(0), **settings)
+    assert max(biased["mean_error"], biased["covariance_error"]) > 0.5
+    assert max(right["mean_error"], right["covariance_error"]) < 0.2
+    assert 0.9 < right["variance_ratio"] < 1.1
+    assert 0 < right["monte_carlo_error"] < 0.1
+
+
+def write_weights(folder, weights, card=None):
+    path = folder / "mine.safetensors"
+    tensors = {name.replace("/", "."): np.asarray(leaf) for name, leaf in trees.named_leaves(weights).items()}
+    storage.write_bytes(path, storage.pack_tensors(tensors))
+    if card is not None:
+        storage.write_json(folder / "mine.json", card)
+    return path
+
+
+def test_weights_from_a_file_bring_the_settings_of_their_card(tmp_path):
+    weights, posterior = networks.init_mlp(jax.random.key(0), WIDTHS), quartic_posterior()
+    path = write_weights(tmp_path, weights, {"step_size": 0.02, "friction": 0.3, "output_scale": 0.1})
+    from_file = l2e(posterior, path, friction=0.4).settings
+    given = l2e(posterior, weights, step_size=0.02, friction=0.4, output_scale=0.1).settings
+    assert from_file == given
+    assert json.loads(json.dumps(given)) == given
+    assert l2e(posterior, str(path)).settings["friction"] == 0.3
+    assert l2e(posterior, weights).settings["output_scale"] == 1e-3
+
+
+def test_every_set_of_weights_that_ships_works_by_name_and_has_a_card():
+    for name in pretrained.list():
+        card = pretrained.load(name).card
+        assert {"sampler", "data", "architectures", "estimator", "seed", "meta_loss", "date", "version"} <= card.keys()
+        assert {"step_size", "temperature", "inner_steps", "outer_steps"} <= card.keys()
+    with pytest.raises(InputError, match="`name` must be a known name; got 'nosuch'"):
+        pretrained.load("nosuch")
+
+
+def test_bad_weights_are_named_in_one_line(tmp_path, monkeypatch):
+    weights, posterior = networks.init_mlp(jax.random.key(0), WIDTHS), quartic_posterior()
+    monkeypatch.setattr(pretrained, "FOLDER", tmp_path)
+    with pytest.raises(InputError, match="no weights of kinetic_l2e ship with this version yet; got 'pretrained'"):
+        kinetic_l2e(posterior)
+    with pytest.raises(FileError, match=r"nosuch\.safetensors could not be read"):
+        l2e(posterior, tmp_path / "nosuch.safetensors")
+    path = write_weights(tmp_path, {**weights, "layer2": {"w": np.zeros((32, 3)), "b": np.zeros(2)}})
+    with pytest.raises(
+        InputError, match=r"mine\.safetensors` must hold layer2/w of shape \(32, 2\); got shape \(32, 3\)"
+    ):
+        l2e(posterior, path)
+    path = write_weights(tmp_path, {**weights, "layer2": {"w": np.full((32, 2), np.nan), "b": np.zeros(2)}})
+    with pytest.raises(InputError, match=r"mine\.safetensors` must be finite; got NaN or infinity in layer2/w"):
+        l2e(posterior, path)
+    with pytest.raises(InputError, match="`meta_params` must hold layer0/b"):
+        l2e(posterior, {"layer0": weights["layer0"]})
+    with pytest.raises(InputError, match="`meta_params` must hold two networks, d and q; got layer0"):
+        meta_sgmcmc.meta_sgmcmc(posterior, {"layer0": weights["layer0"]})
