@@ -1,5 +1,11 @@
 """The runner: where batches come from, what it keeps, when it stops."""
 
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -189,3 +195,25 @@ def test_arviz_takes_the_draws():
     data = run(num_chains=2).to_arviz()
     assert data.posterior["theta"].shape == (2, 6, 3)
     assert list(arviz.summary(data).columns)
+
+
+def test_chains_spread_over_devices_are_the_same_chains():
+    code = """
+import sys
+sys.path[:0] = sys.argv[1:]
+import jax, numpy as np
+from test_sampling import run
+assert len(jax.local_devices()) == 2
+np.save(sys.stdout.buffer, run(num_chains=4).positions["theta"])
+"""
+    command = [sys.executable, "-c", code, str(Path(__file__).parent)]
+    result = subprocess.run(command, capture_output=True, check=True, env={**os.environ, "JAX_NUM_CPU_DEVICES": "2"})
+    spread = np.load(io.BytesIO(result.stdout))
+    np.testing.assert_allclose(spread, run(num_chains=4).positions["theta"], rtol=1e-4, atol=1e-5)
+
+
+def test_draws_on_disk_do_not_pile_up_in_memory(tmp_path):
+    draws = run(out=tmp_path / "run", num_samples=30, thinning=1)
+    arrays_held = [value for value in vars(draws._store).values() if isinstance(value, np.ndarray | jax.Array)]
+    assert arrays_held == []
+    assert sum(1 for _ in draws) == 30
