@@ -210,10 +210,3 @@ np.save(sys.stdout.buffer, run(num_chains=4).positions["theta"])
     result = subprocess.run(command, capture_output=True, check=True, env={**os.environ, "JAX_NUM_CPU_DEVICES": "2"})
     spread = np.load(io.BytesIO(result.stdout))
     np.testing.assert_allclose(spread, run(num_chains=4).positions["theta"], rtol=1e-4, atol=1e-5)
-
-
-def test_draws_on_disk_do_not_pile_up_in_memory(tmp_path):
-    draws = run(out=tmp_path / "run", num_samples=30, thinning=1)
-    arrays_held = [value for value in vars(draws._store).values() if isinstance(value, np.ndarray | jax.Array)]
-    assert arrays_held == []
-    assert sum(1 for _ in draws) == 30
