@@ -5,15 +5,13 @@ import importlib.metadata
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from roamax import storage, trees
-from roamax.errors import check
 from roamax.meta.checkpoint import TrainState
 from roamax.meta.config import TrainConfig
+from roamax.meta.families import settings
 from roamax.tasks import TaskDistribution
-from roamax.types import MetaParams
 
 
 def write_weights(folder: Path, config: TrainConfig, tasks: TaskDistribution, state: TrainState) -> None:
@@ -29,11 +27,7 @@ def card(config: TrainConfig, tasks: TaskDistribution, state: TrainState) -> dic
     begun = [stage for number, stage in enumerate(config.stages) if _begin(config, number) < max(state.step, 1)]
     return {
         "sampler": config.sampler,
-        "step_size": config.step_size,
-        "friction": config.friction,
-        "temperature": config.temperature,
-        "output_scale": config.output_scale,
-        "passes": config.passes,
+        **settings(config),
         "objective": config.objective,
         "tasks": config.tasks,
         "data": sorted({data for data, _ in names}),
@@ -47,16 +41,6 @@ def card(config: TrainConfig, tasks: TaskDistribution, state: TrainState) -> dic
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "version": importlib.metadata.version("roamax"),
     }
-
-
-def read_weights(path: Path, like: MetaParams) -> MetaParams:
-    """The weights in a file that `write_weights` wrote, in the structure of `like`."""
-    tensors = storage.read_tensors(path)
-    expected = {name.replace("/", "."): leaf for name, leaf in trees.named_leaves(like).items()}
-    check(tensors.keys() == expected.keys(), "weights", f"hold {', '.join(expected)}", ", ".join(tensors) or "nothing")
-    for name, leaf in expected.items():
-        check(tensors[name].shape == leaf.shape, "weights", f"hold {name} of shape {leaf.shape}", tensors[name].shape)
-    return jax.tree.unflatten(jax.tree.structure(like), [tensors[name] for name in expected])
 
 
 def _begin(config: TrainConfig, number: int) -> int:

@@ -69,7 +69,10 @@ class TrainConfig:
     seed: int = 0
     """Seed of everything random."""
     weights: str | None = None
-    """Weights (a safetensors file) to start from; None for random ones."""
+    """Weights to start from, a file or the name of pretrained ones; None for random ones."""
+    init_scale: float = 1.0
+    """What the output layer of random weights is multiplied by: small ones start from a sampler that hardly moves,
+    instead of one that moves anywhere."""
 
     step_size: float = math.sqrt(1e-5)
     """The sampler's epsilon; its square is what the paper tables. It is validated with, and goes on the card."""
@@ -155,7 +158,7 @@ def _check_run(config: TrainConfig) -> None:
     _check_choice(config.objective, ObjectiveName, "objective")
     check(len(config.stages) > 0, "stages", "hold at least one stage", "none")
     check(config.passes in (1, 2), "passes", "be 1 or 2", config.passes)
-    for name in ("step_size", "friction", "output_scale", "clip_norm", "loss_ceiling", "bandwidth"):
+    for name in ("init_scale", "step_size", "friction", "output_scale", "clip_norm", "loss_ceiling", "bandwidth"):
         _check_positive(getattr(config, name), name)
     check(math.isfinite(config.temperature) and config.temperature >= 0, "temperature", "be a finite number >= 0",
           config.temperature)  # fmt: skip

@@ -63,7 +63,7 @@ def estimate(
     stage = config.stages[number]
     signs = (0,) if stage.estimator == "tbptt" else (1, -1)
     choice = eligible(stage, task_names)
-    jobs = [_jobs(config, number, choice, key, step, pair, slot, signs) for pair, slot in enumerate(slots)]
+    jobs = [_jobs(stage, number, choice, key, step, pair, slot, signs) for pair, slot in enumerate(slots)]
     results = run(meta_params, [job for pair in jobs for job in pair])
     pairs = [results[i : i + len(signs)] for i in range(0, len(results), len(signs))]
     gradients, losses, after, bad = [], [], [], 0
@@ -93,27 +93,24 @@ def eligible(stage: Stage, task_names: Sequence[str]) -> list[int]:
     return [place for place, name in enumerate(task_names) if stage.only in name]
 
 
-def draw_task(key: Key, choice: Sequence[int]) -> int:
-    """One of several places in a task distribution."""
-    return choice[int(jax.random.randint(key, (), 0, len(choice)))]
+@jax.jit
+def draw_problem(key: Key, task_group: jax.Array, pair: jax.Array, num_tasks: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """A task, the same for all pairs of one `task_group`, and the data of a key of the pair's own."""
+    task_key, pair_key = jax.random.split(key)
+    task = jax.random.randint(jax.random.fold_in(task_key, task_group), (), 0, num_tasks)
+    return task, jax.random.key_data(jax.random.fold_in(pair_key, pair))
 
 
 def _jobs(
-    config: TrainConfig,
-    number: int,
-    choice: Sequence[int],
-    key: Key,
-    step: int,
-    pair: int,
-    slot: Slot,
-    signs: tuple[int, ...],
+    stage: Stage, number: int, choice: Sequence[int], key: Key, step: int, pair: int, slot: Slot, signs: Sequence[int]
 ) -> list[Job]:
-    task_key, pair_key = jax.random.split(jax.random.fold_in(key, slot.start))
-    task = draw_task(jax.random.fold_in(task_key, pair % config.stages[number].tasks), choice)
-    job_key = np.asarray(jax.random.key_data(jax.random.fold_in(pair_key, pair)))
+    start_key = jax.random.fold_in(key, slot.start)
+    task, job_key = draw_problem(start_key, pair % stage.tasks, pair, len(choice))
+    place = choice[int(task)]
     carries = slot.carries or (None,) * len(signs)
     return [
-        Job(number, task, job_key, sign, step - slot.start, carry) for sign, carry in zip(signs, carries, strict=True)
+        Job(number, place, np.asarray(job_key), sign, step - slot.start, carry)
+        for sign, carry in zip(signs, carries, strict=True)
     ]
 
 

@@ -1,25 +1,56 @@
-"""The families of samplers that can be meta-trained, by name."""
+"""The families of samplers that can be meta-trained, by name, and where their training starts."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
-from roamax.errors import lookup
+import jax
+
+from roamax import pretrained, trees
+from roamax.errors import check, lookup
 from roamax.meta.config import TrainConfig
+from roamax.samplers.kinetic_l2e import kinetic_l2e_family
 from roamax.samplers.l2e import l2e_family
-from roamax.types import LearnedSampler
+from roamax.samplers.meta_sgmcmc import meta_sgmcmc_family
+from roamax.samplers.precond_l2e import precond_l2e_family
+from roamax.types import Key, LearnedSampler, MetaParams
+
+_SHARED = ("step_size", "friction", "temperature", "output_scale")
+_FAMILIES: dict[str, tuple[Callable[..., LearnedSampler], tuple[str, ...]]] = {
+    "l2e": (l2e_family, (*_SHARED, "passes")),
+    "kinetic_l2e": (kinetic_l2e_family, _SHARED),
+    "precond_l2e": (precond_l2e_family, _SHARED),
+    "meta_sgmcmc": (meta_sgmcmc_family, ("step_size", "temperature")),
+}
+
+
+def settings(config: TrainConfig) -> dict[str, Any]:
+    """Those of the run's settings that its family of samplers has: what the weights are to be used with."""
+    return {name: getattr(config, name) for name in lookup(_FAMILIES, config.sampler, "sampler")[1]}
 
 
 def make_family(config: TrainConfig, step_size: float) -> LearnedSampler:
     """The family that `config` names, at a step size."""
-    settings = {
-        "step_size": step_size,
-        "friction": config.friction,
-        "temperature": config.temperature,
-        "output_scale": config.output_scale,
-    }
-    return lookup(_FAMILIES, config.sampler, "sampler")(config, settings)
+    build, _ = lookup(_FAMILIES, config.sampler, "sampler")
+    return build(**{**settings(config), "step_size": step_size})
 
 
-_FAMILIES: dict[str, Callable[[TrainConfig, dict[str, Any]], LearnedSampler]] = {
-    "l2e": lambda config, settings: l2e_family(**settings, passes=config.passes),
-}
+def initial_weights(config: TrainConfig, family: LearnedSampler, key: Key) -> MetaParams:
+    """Weights drawn by `key`, the output layers scaled by `init_scale`; or those that the run is to start from."""
+    drawn = family.init(key)
+    if config.weights is None:
+        names = trees.named_leaves(drawn)
+        scaled = [leaf * config.init_scale if _is_output(name, names) else leaf for name, leaf in names.items()]
+        return jax.tree.unflatten(jax.tree.structure(drawn), scaled)
+    given = trees.named_leaves(pretrained.resolve(config.weights, config.sampler).meta_params)
+    expected = trees.named_leaves(drawn)
+    check(given.keys() == expected.keys(), "weights", f"hold {', '.join(expected)}", ", ".join(given) or "nothing")
+    for name, leaf in expected.items():
+        check(given[name].shape == leaf.shape, "weights", f"hold {name} of shape {leaf.shape}", given[name].shape)
+    return jax.tree.unflatten(jax.tree.structure(drawn), [given[name] for name in expected])
+
+
+def _is_output(name: str, names: Any) -> bool:
+    """Whether a leaf belongs to the last of the layers beside it."""
+    found = re.search(r"layer(\d+)", name)
+    return found is not None and name.replace(found[0], f"layer{int(found[1]) + 1}") not in names

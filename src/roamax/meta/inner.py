@@ -154,22 +154,22 @@ def _advance(
     train, valid = data
     keys = _Keys(*jax.random.split(key, len(_Keys._fields)))
     sampler = problem.family.bind(meta_params, problem.posterior)
-    held_out = _choose(keys.held_out, valid, problem.held_out)
-    chains = jnp.arange(problem.chains)
+    held_out = _take(keys.held_out, valid, problem.held_out)
+    # One key a chain, folded with the step inside: each use of a key inside the loop costs time to compile.
+    batch_keys, noise_keys = (jax.random.split(key, problem.chains) for key in (keys.batch, keys.noise))
 
     def step(carry: Carry) -> Carry:
-        batch_key, noise_key = (jax.random.fold_in(key, carry.step) for key in (keys.batch, keys.noise))
+        def chain(batch_key: Key, noise_key: Key, state: Any) -> Any:
+            batch = _take(jax.random.fold_in(batch_key, carry.step), train, problem.batch_size)
+            return sampler.step(jax.random.fold_in(noise_key, carry.step), state, batch)[0]
 
-        def chain(number: jax.Array, state: Any) -> Any:
-            batch = _draw_batch(jax.random.fold_in(batch_key, number), train, problem.batch_size)
-            return sampler.step(jax.random.fold_in(noise_key, number), state, batch)[0]
-
-        return carry._replace(states=over_chains(chain)(chains, carry.states), step=carry.step + 1)
+        states = over_chains(chain)(batch_keys, noise_keys, carry.states)
+        return carry._replace(states=states, step=carry.step + 1)
 
     def add_draw(carry: Carry) -> Carry:
         draws = carry.draws + 1
         weight = 1 / jnp.minimum(draws, problem.memory).astype(carry.score.dtype)
-        batch = _draw_batch(jax.random.fold_in(keys.energy, carry.step), train, problem.batch_size)
+        batch = _take(jax.random.fold_in(keys.energy, carry.step), train, problem.batch_size)
         draw = Draw(problem.posterior, carry.states.position, held_out, batch)
         return carry._replace(score=problem.objective.add(carry.score, weight, draw), draws=draws)
 
@@ -183,14 +183,11 @@ def _advance(
     return carry, problem.objective.loss(carry.score)
 
 
-def _draw_batch(key: Key, data: Batch, size: int) -> Batch:
-    """`size` examples drawn with replacement."""
-    length = trees.leading_length(data, "train")
-    rows = jax.random.randint(key, (size,), 0, length)
-    return jax.tree.map(lambda array: array.at[rows].get(mode="promise_in_bounds"), data)
-
-
-def _choose(key: Key, data: Batch, count: int) -> Batch:
-    """`count` distinct examples."""
-    rows = jax.random.permutation(key, trees.leading_length(data, "valid"))[:count]
+def _take(key: Key, data: Batch, count: int) -> Batch:
+    """All examples, or `count` of them drawn with replacement."""
+    length = trees.leading_length(data, "data")
+    if count == length:
+        return data
+    # Uneven by less than length / 2^32, and quicker to compile and to run than a draw without that flaw.
+    rows = (jax.random.bits(key, (count,), jnp.uint32) % jnp.uint32(length)).astype(jnp.int32)
     return jax.tree.map(lambda array: array.at[rows].get(mode="promise_in_bounds"), data)

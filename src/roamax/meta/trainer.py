@@ -27,8 +27,8 @@ from roamax.meta import config as configs
 from roamax.meta.checkpoint import TrainState
 from roamax.meta.config import TrainConfig
 from roamax.meta.engines import Engine, LocalEngine
-from roamax.meta.estimators import Estimate, draw_task, eligible, estimate, new_slots
-from roamax.meta.families import make_family
+from roamax.meta.estimators import Estimate, draw_problem, eligible, estimate, new_slots
+from roamax.meta.families import initial_weights, make_family
 from roamax.meta.outer import outer_optimizer
 from roamax.meta.worker import VALIDATION, Job, Result
 from roamax.progress import Report, progress_bar
@@ -180,11 +180,11 @@ class _Run:
     def _validation_loss(self, meta_params: MetaParams, step: int) -> float:
         """The mean loss over problems that are the same at every step; one that diverged counts as the ceiling."""
         self.report(step, "validating")
-        jobs = []
-        for problem in range(self.config.valid_problems):
-            task_key, job_key = jax.random.split(jax.random.fold_in(self.keys.validation, problem))
-            task = draw_task(task_key, range(len(self.tasks)))
-            jobs.append(Job(VALIDATION, task, np.asarray(jax.random.key_data(job_key))))
+        drawn = [
+            draw_problem(self.keys.validation, problem, problem, len(self.tasks))
+            for problem in range(self.config.valid_problems)
+        ]
+        jobs = [Job(VALIDATION, int(task), np.asarray(key)) for task, key in drawn]
         losses = [result.loss for result in self._run_jobs(meta_params, jobs)]
         ceiling = self.config.loss_ceiling
         return float(np.mean([min(loss, ceiling) if math.isfinite(loss) else ceiling for loss in losses]))
@@ -198,9 +198,7 @@ class _Run:
         return self.engine.run(meta_params, jobs)
 
     def _initial_weights(self) -> MetaParams:
-        family = make_family(self.config, self.config.step_size)
-        drawn = family.init(self.keys.weights)
-        return drawn if self.config.weights is None else cards.read_weights(Path(self.config.weights), drawn)
+        return initial_weights(self.config, make_family(self.config, self.config.step_size), self.keys.weights)
 
     def _save(self, state: TrainState, journal: log.Log) -> None:
         journal.sync()

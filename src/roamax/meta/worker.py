@@ -48,9 +48,10 @@ class Result(NamedTuple):
     compile_seconds: float = 0.0
 
 
-def split_key(job_key: np.ndarray) -> tuple[jax.Array, jax.Array]:
+@jax.jit
+def split_key(job_key: jax.Array) -> tuple[jax.Array, jax.Array]:
     """A job's keys: of its perturbation, and of all else."""
-    noise_key, run_key = jax.random.split(jax.random.wrap_key_data(jnp.asarray(job_key)))
+    noise_key, run_key = jax.random.split(jax.random.wrap_key_data(job_key))
     return noise_key, run_key
 
 
