@@ -26,8 +26,8 @@ from jax.interpreters import ad, batching, mlir
 from roamax.errors import check
 
 LAYOUT = ("NHWC", "HWIO", "NHWC")
-# What one chunk of images may occupy, so that it is still in a core's own cache for the next operation.
-CHUNK_BYTES = 1 << 19
+# What a chunk of images and its shifted copies may occupy: they should still be in a core's own cache when used.
+CHUNK_BYTES = 640 * 1024
 
 
 class Geometry(NamedTuple):
@@ -104,13 +104,32 @@ class Conv(nn.Module):
 
 
 def _convolve(x: jax.Array, kernel: jax.Array, *, geometry: Geometry) -> jax.Array:
-    if geometry.window == (1, 1):
-        return _pointwise(x[:, :: geometry.stride, :: geometry.stride], kernel[0, 0])
+    """XLA's own convolution, made wide enough: `group` neighbouring outputs as one with `group` times the features.
+
+    The window of a group is wide enough for all its outputs, the kernel of each stands at its place in it among
+    zeros, and the windows step by a whole group.
+    """
+    stride, (height, width) = geometry.stride, geometry.output
     channels, features = kernel.shape[2:]
-    # XLA's product wants 32 columns to fill its registers; two pixels of 16 features make 32.
-    pairs = geometry.stride == 1 and geometry.window[1] == 3 and geometry.image[1] % 2 == 0 and features <= 16
-    convolve_chunk = _convolve_pairs if pairs else _convolve_plain
-    return _map_chunks(lambda chunk: convolve_chunk(chunk, kernel, geometry), x, channels + features)
+    if geometry.window == (1, 1):
+        return _pointwise(x[:, ::stride, ::stride], kernel[0, 0])
+    group = _group(channels, features, width)
+    places = [(stride * place, stride * (group - 1 - place)) for place in range(group)]
+    wide = jnp.concatenate([jnp.pad(kernel, ((0, 0), place, (0, 0), (0, 0))) for place in places], axis=3)
+    y = lax.conv_general_dilated(x, wide, (stride, stride * group), geometry.padding, dimension_numbers=LAYOUT)
+    return y.reshape(-1, height, width, features)
+
+
+def _group(channels: int, features: int, width: int) -> int:
+    """XLA:CPU takes its fast way when channels or features exceed 16.
+
+    It falters at exactly 32 features of an odd number of channels.
+    """
+    for group in (1, 2, 4):
+        total = group * features
+        if width % group == 0 and max(channels, total) > 16 and not (total == 32 and channels % 2 == 1 < channels):
+            return group
+    return 1
 
 
 def _pointwise(x: jax.Array, matrix: jax.Array) -> jax.Array:
@@ -118,101 +137,68 @@ def _pointwise(x: jax.Array, matrix: jax.Array) -> jax.Array:
     return (x.reshape(-1, x.shape[-1]) @ matrix).reshape(*x.shape[:-1], matrix.shape[1])
 
 
-def _convolve_plain(x: jax.Array, kernel: jax.Array, geometry: Geometry) -> jax.Array:
-    strides = (geometry.stride, geometry.stride)
-    return lax.conv_general_dilated(x, kernel, strides, geometry.padding, dimension_numbers=LAYOUT)
-
-
-def _convolve_pairs(x: jax.Array, kernel: jax.Array, geometry: Geometry) -> jax.Array:
-    """Take two neighbouring pixels as one of twice the channels.
-
-    A pair of outputs sees four columns of the padded input, that is two pairs: a 2-wide window, in which each
-    output's three columns of the kernel stand at their place and the fourth is zero.
-    """
-    count, height, width, channels = x.shape
-    features = kernel.shape[3]
-    pairs = jnp.pad(x, ((0, 0), (0, 0), (1, 1), (0, 0))).reshape(count, height, width // 2 + 1, 2 * channels)
-    shifted = [jnp.pad(kernel, ((0, 0), (place, 1 - place), (0, 0), (0, 0))) for place in (0, 1)]
-    pair_kernel = jnp.stack(shifted, axis=3).reshape(-1, 2, 2 * channels, 2 * features)
-    padding = [geometry.padding[0], (0, 0)]
-    y = lax.conv_general_dilated(pairs, pair_kernel, (1, 1), padding, dimension_numbers=LAYOUT)
-    return y.reshape(count, height, width, features)
-
-
 def _input_gradient(g: jax.Array, kernel: jax.Array, *, geometry: Geometry) -> jax.Array:
+    """Convolve g, spread out by the stride, with the kernel turned round."""
+    stride = geometry.stride
     adjoint = kernel[::-1, ::-1].swapaxes(2, 3)
-    if geometry.stride == 1:
+    if stride == 1:
         return _convolve(g, adjoint, geometry=geometry)
-    sizes = zip(geometry.image, geometry.output, geometry.window, geometry.padding, strict=True)
     padding = []
-    for size, output, window, (low, _) in sizes:
-        spread = (output - 1) * geometry.stride + 1
-        padding.append((window - 1 - low, size - spread + low))
+    for size, output, window, (low, _) in zip(
+        geometry.image, geometry.output, geometry.window, geometry.padding, strict=True
+    ):
+        padding.append((window - 1 - low, size + low - stride * (output - 1) - 1))
     if geometry.window == (1, 1):
-        spread_out = [(0, 0, 0), *((low, high, geometry.stride - 1) for low, high in padding), (0, 0, 0)]
-        return lax.pad(_pointwise(g, adjoint[0, 0]), jnp.zeros((), g.dtype), spread_out)
-
-    def chunk_gradient(chunk: jax.Array) -> jax.Array:
-        return lax.conv_general_dilated(
-            chunk, adjoint, (1, 1), padding, lhs_dilation=(geometry.stride,) * 2, dimension_numbers=LAYOUT
-        )
-
-    return _map_chunks(chunk_gradient, g, sum(adjoint.shape[2:]))
+        spread = [(0, 0, 0), *((low, high, stride - 1) for low, high in padding), (0, 0, 0)]
+        return lax.pad(_pointwise(g, adjoint[0, 0]), jnp.zeros((), g.dtype), spread)
+    return lax.conv_general_dilated(
+        g, adjoint, (1, 1), padding, lhs_dilation=(stride, stride), dimension_numbers=LAYOUT
+    )
 
 
 def _kernel_gradient(x: jax.Array, g: jax.Array, *, geometry: Geometry) -> jax.Array:
-    per_pixel = geometry.window[1] * x.shape[3] + geometry.window[0] * g.shape[3]
-    size = _chunk_size(x, per_pixel)
+    """The sum over chunks of images that fit in a core's own cache together with their shifted copies."""
+    count, height, width, channels = x.shape
+    per_image = height * width * (geometry.window[1] * channels + geometry.window[0] * g.shape[3]) * x.dtype.itemsize
+    fit = max(1, min(count, CHUNK_BYTES // per_image))
+    size = max(divisor for divisor in range(1, fit + 1) if count % divisor == 0)
 
-    def add_chunk(total: jax.Array, chunk: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
-        return total + _kernel_gradient_chunk(*chunk, geometry), None
+    def add_chunk(index: jax.Array, total: jax.Array) -> jax.Array:
+        x_chunk, g_chunk = (lax.dynamic_slice_in_dim(images, index * size, size) for images in (x, g))
+        return total + _kernel_gradient_chunk(x_chunk, g_chunk, geometry)
 
-    zero = jnp.zeros((*geometry.window, x.shape[3], g.shape[3]), x.dtype)
-    return lax.scan(add_chunk, zero, (_split(x, size), _split(g, size)))[0]
+    zero = jnp.zeros((*geometry.window, channels, g.shape[3]), x.dtype)
+    return lax.fori_loop(0, count // size, add_chunk, zero)
 
 
 def _kernel_gradient_chunk(x: jax.Array, g: jax.Array, geometry: Geometry) -> jax.Array:
-    """One product of all columns of the window, beside each other in x, with all its rows, beside each other in g.
+    """One matrix product, of shifted copies of x beside each other with (shifted copies of) g.
 
-    dk[i, j] = sum_ab x[a, b + j] g[a - i, b]: three and three copies for a 3x3 window where patches of x take nine,
-    and a product of near-square (3C x pixels) and (pixels x 3O), which runs at twice the speed of (9C) and (O).
+    dk[i, j] = sum_ab x[a, b + j] g[a - i, b]: with columns shifted in x and rows in g, a 3x3 window takes three
+    copies of each where patches of x take nine, and the product is near square, (3C, pixels) by (pixels, 3O), which
+    runs at twice the speed of (9C, pixels) by (pixels, O).
     """
     (rows, columns), stride = geometry.window, geometry.stride
     (top, bottom), (left, right) = geometry.padding
     height, width = geometry.output
+    channels, features = x.shape[3], g.shape[3]
+    column_slices = [slice(j, j + stride * (width - 1) + 1, stride) for j in range(columns)]
     if stride == 1:
         x = jnp.pad(x, ((0, 0), (0, 0), (left, right), (0, 0)))
-        x = jnp.concatenate([x[:, :, j : j + width] for j in range(columns)], axis=3)
+        x = jnp.concatenate([x[:, :, across] for across in column_slices], axis=3)
         g = jnp.pad(g, ((0, 0), (bottom, top), (0, 0), (0, 0)))
-        g = jnp.concatenate([g[:, rows - 1 - i : rows - 1 - i + height] for i in range(rows)], axis=3)
-        row_axis = (columns, -1, rows, g.shape[3] // rows)
-        order = (2, 0, 1, 3)
-    else:
-        # Rows of x and g do not run in step, so all shifts are in x; there are only a quarter of the pixels.
-        x = jnp.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)))
-        rows_of = [slice(i, i + stride * (height - 1) + 1, stride) for i in range(rows)]
-        columns_of = [slice(j, j + stride * (width - 1) + 1, stride) for j in range(columns)]
-        x = jnp.concatenate([x[:, i, j] for i in rows_of for j in columns_of], axis=3)
-        row_axis = (rows, columns, -1, g.shape[3])
-        order = (0, 1, 2, 3)
-    product = lax.dot_general(x.reshape(-1, x.shape[3]), g.reshape(-1, g.shape[3]), (((0,), (0,)), ((), ())))
-    return product.reshape(row_axis).transpose(order)
+        g = jnp.concatenate([g[:, i : i + height] for i in reversed(range(rows))], axis=3)
+        return _tall_product(x, g).reshape(columns, channels, rows, features).transpose(2, 0, 1, 3)
+    # Rows of x and g do not run in step, so all shifts are in x; only a quarter of the pixels are left.
+    row_slices = [slice(i, i + stride * (height - 1) + 1, stride) for i in range(rows)]
+    x = jnp.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)))
+    x = jnp.concatenate([x[:, down, across] for down in row_slices for across in column_slices], axis=3)
+    return _tall_product(x, g).reshape(rows, columns, channels, features)
 
 
-def _chunk_size(images: jax.Array, channels: int) -> int:
-    """The largest divisor of the number of images for which `channels` numbers a pixel fit in the cache."""
-    count, height, width, _ = images.shape
-    fit = max(1, CHUNK_BYTES // max(1, height * width * channels * images.dtype.itemsize))
-    return max((size for size in range(1, min(fit, count) + 1) if count % size == 0), default=1)
-
-
-def _split(images: jax.Array, size: int) -> jax.Array:
-    return images.reshape(-1, size, *images.shape[1:])
-
-
-def _map_chunks(function: Callable[[jax.Array], jax.Array], images: jax.Array, channels: int) -> jax.Array:
-    y = lax.map(function, _split(images, _chunk_size(images, channels)))
-    return y.reshape(-1, *y.shape[2:])
+def _tall_product(x: jax.Array, g: jax.Array) -> jax.Array:
+    """Sum over all pixels: (..., A), (..., B) -> (A, B)."""
+    return lax.dot_general(x.reshape(-1, x.shape[-1]), g.reshape(-1, g.shape[-1]), (((0,), (0,)), ((), ())))
 
 
 # ---- The three products as primitives: each other's transposes, and rules for vmap ----
@@ -232,7 +218,9 @@ def _bilinear(name: str, compute: Callable[..., jax.Array], shape: Callable[...,
 
 convolve_p = _bilinear("convolve", _convolve, lambda x, k, geometry: (x[0], *geometry.output, k[3]))
 input_gradient_p = _bilinear("input_gradient", _input_gradient, lambda g, k, geometry: (g[0], *geometry.image, k[2]))
-kernel_gradient_p = _bilinear("kernel_gradient", _kernel_gradient, lambda x, g, geometry: (*geometry.window, x[3], g[3]))
+kernel_gradient_p = _bilinear(
+    "kernel_gradient", _kernel_gradient, lambda x, g, geometry: (*geometry.window, x[3], g[3])
+)
 
 ad.defbilinear(
     convolve_p,
