@@ -70,6 +70,12 @@ class Groups:
             start += size + -size % GROUP
         return jax.tree.unflatten(self.treedef, leaves)
 
+    def without_filling(self, groups: jax.Array) -> jax.Array:
+        """`groups` with zeros for filling."""
+        counts = [np.minimum(GROUP, np.arange(size, 0, -GROUP)) for size in self.sizes]
+        used = np.concatenate([np.zeros(0, int), *counts]).astype(np.int32)
+        return jnp.where(jnp.arange(GROUP, dtype=jnp.int32)[None] < used[:, None], groups, 0)
+
     def inverse_rms(self, feature: jax.Array) -> jax.Array:
         """1 / sqrt(mean square + 1e-5) over the tensor that a group belongs to.
 

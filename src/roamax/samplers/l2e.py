@@ -1,7 +1,7 @@
 """Learning to Explore: stochastic gradient MCMC whose kinetic energy is a neural network."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from roamax import pretrained, trees
 from roamax.errors import check
 from roamax.posterior import Posterior
-from roamax.samplers import networks
+from roamax.samplers import kernel, networks
 from roamax.samplers.groups import Groups
 from roamax.schedules import as_schedule, describe
 from roamax.types import Batch, Info, Key, LearnedSampler, MetaParams, Params, Sampler, Scalar
@@ -23,10 +23,10 @@ DEFAULTS = {"step_size": math.sqrt(2e-5), "friction": 0.05, "output_scale": 1e-3
 
 
 class L2EState(NamedTuple):
-    """The position, its momentum, six running averages of the gradient by group, and the number of steps taken."""
+    """The position, its momentum and six running averages of its gradient by group, and the number of steps taken."""
 
     position: Params
-    momentum: Params
+    momentum: jax.Array
     averages: jax.Array
     step: jax.Array
 
@@ -94,24 +94,26 @@ def l2e_family(
 
         def init(key: Key, position: Params) -> L2EState:
             layout = Groups.of(position)
-            averages = jnp.zeros((len(DECAYS), *layout.shape), layout.dtype)
-            return L2EState(position, trees.zeros_like(position), averages, jnp.zeros((), jnp.int32))
+            momentum, averages = (jnp.zeros((*axes, *layout.shape), layout.dtype) for axes in ((), (len(DECAYS),)))
+            return L2EState(position, momentum, averages, jnp.zeros((), jnp.int32))
 
         def step(key: Key, state: L2EState, batch: Batch) -> tuple[L2EState, Info]:
             energy, gradient = posterior.energy_and_grad(state.position, batch)
-            epsilon, friction, temperature = (at(state.step) for at in (epsilon_at, friction_at, temperature_at))
-            mean_gradient = trees.linear((1 / posterior.num_data, gradient))
-            averages, network = _network(meta_params, scale_at(state.step), state, mean_gradient)
-
-            # The first pass needs alpha and beta in one sum only: mixed in the last layer, it is one output.
-            force = network(state.momentum, 1.0, friction)
-            noise_scale = jnp.sqrt(2 * friction * epsilon * temperature)
-            noise = trees.normal_like(key, state.position)
-            momentum = trees.linear(
-                (1.0, state.momentum), (-epsilon, gradient), (-epsilon, force), (noise_scale, noise)
+            layout, r = Groups.of(state.position), state.momentum
+            epsilon, friction, temperature, scale = (
+                jnp.asarray(at(state.step), layout.dtype) for at in (epsilon_at, friction_at, temperature_at, scale_at)
             )
-            beta = network(momentum if passes == 2 else state.momentum, 0.0, 1.0)
-            position = trees.linear((1.0, state.position), (epsilon, beta))
+            mean_gradient = layout.pack(gradient) / posterior.num_data
+            averages, network = _network(meta_params, scale, layout, state, mean_gradient)
+
+            # Alpha and beta are needed in these sums only: mixed in the last layer, they take one output.
+            force_mix, beta_mix = jnp.stack([jnp.ones_like(friction), friction]), jnp.arange(2, dtype=layout.dtype)
+            outputs = network(r, [force_mix] if passes == 2 else [force_mix, beta_mix])
+            noise = jax.random.normal(key, layout.shape, layout.dtype)
+            kick = -epsilon * (posterior.num_data * mean_gradient + outputs[0])
+            momentum = layout.without_filling(r + kick + jnp.sqrt(2 * friction * epsilon * temperature) * noise)
+            beta = network(momentum, [beta_mix])[0] if passes == 2 else outputs[1]
+            position = trees.linear((1.0, state.position), (epsilon, layout.unpack(beta)))
             return L2EState(position, momentum, averages, state.step + 1), Info(energy)
 
         settings = {
@@ -129,25 +131,22 @@ def l2e_family(
 
 
 def _network(
-    meta_params: MetaParams, output_scale: jax.Array, state: L2EState, mean_gradient: Params
-) -> tuple[jax.Array, Callable[..., Params]]:
-    """The running averages with the new gradient, and (r, a, b) -> a alpha(theta, r) + b beta(theta, r)."""
-    layout = Groups.of(state.position)
-    gradient, theta = layout.pack(mean_gradient), layout.pack(state.position)
-    decays = jnp.asarray(DECAYS, layout.dtype)[:, None, None]
-    averages = decays * state.averages + (1 - decays) * gradient[None]
-    fixed = [layout.inverse_rms(feature) for feature in (gradient, theta, averages)]
-    weights = jax.tree.map(lambda w: jnp.asarray(w, layout.dtype), meta_params)
+    meta_params: MetaParams, output_scale: jax.Array, layout: Groups, state: L2EState, mean_gradient: jax.Array
+) -> tuple[jax.Array, Callable[[jax.Array, Sequence[jax.Array]], tuple[jax.Array, ...]]]:
+    """The running averages with the new gradient, and the network as a function of the momentum.
 
-    def network(momentum: Params, of_alpha: jax.Array | float, of_beta: jax.Array | float) -> Params:
-        r = layout.pack(momentum)
-        scales = jnp.concatenate([jnp.stack([fixed[0], fixed[1], layout.inverse_rms(r)]), fixed[2]])
-        mix = jnp.stack([jnp.asarray(x, layout.dtype) for x in (of_alpha, of_beta)])[:, None]
-        mix = mix * jnp.asarray(output_scale, layout.dtype)
-        mixed = {name: weights["layer2"][name] @ mix for name in ("w", "b")}
-        output = networks.apply_to_groups(
-            weights | {"layer2": mixed}, (gradient, theta, r, averages), scales, state.step
-        )
-        return layout.unpack(output)
+    For each (a, b) of `mixes` the function gives a alpha(theta, r) + b beta(theta, r).
+    """
+    theta = layout.pack(state.position)
+    decays = jnp.asarray(DECAYS, layout.dtype)[:, None, None]
+    averages = decays * state.averages + (1 - decays) * mean_gradient[None]
+    weights = jax.tree.map(lambda w: jnp.asarray(w, layout.dtype), meta_params)
+    gradient_scale, theta_scale, average_scales = map(layout.inverse_rms, (mean_gradient, theta, averages))
+
+    def network(r: jax.Array, mixes: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
+        scales = jnp.concatenate([jnp.stack([gradient_scale, theta_scale, layout.inverse_rms(r)]), average_scales])
+        mixed = {name: weights["layer2"][name] @ (output_scale * jnp.stack(mixes, axis=1)) for name in ("w", "b")}
+        features = (mean_gradient, theta, r, averages)
+        return kernel.apply_to_groups(weights | {"layer2": mixed}, features, scales, state.step)
 
     return averages, network
