@@ -74,9 +74,9 @@ def max_pool2x2(x: jax.Array) -> jax.Array:
     Equal largest values share the gradient. (The gradient of XLA's own pooling is a scatter, which is slow on CPU.)
     """
     check(x.ndim >= 3, "x", "have axes (..., height, width, channels)", f"shape {x.shape}")
-    *lead, height, width, channels = x.shape
-    cropped = x[..., : height // 2 * 2, : width // 2 * 2, :]
-    return cropped.reshape(*lead, height // 2, 2, width // 2, 2, channels).max(axis=(-4, -2))
+    height, width = x.shape[-3] // 2 * 2, x.shape[-2] // 2 * 2
+    above, below = (jnp.maximum(x[..., r:height:2, 0:width:2, :], x[..., r:height:2, 1:width:2, :]) for r in (0, 1))
+    return jnp.maximum(above, below)
 
 
 class Conv(nn.Module):
@@ -107,7 +107,7 @@ def _convolve(x: jax.Array, kernel: jax.Array, *, geometry: Geometry) -> jax.Arr
     """XLA's own convolution, made wide enough: `group` neighbouring outputs as one with `group` times the features.
 
     The window of a group is wide enough for all its outputs, the kernel of each stands at its place in it among
-    zeros, and the windows step by a whole group.
+    zeros, and the windows step by a whole group. (0 times infinity: what is not finite spreads over its group.)
     """
     stride, (height, width) = geometry.stride, geometry.output
     channels, features = kernel.shape[2:]
