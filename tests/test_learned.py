@@ -158,7 +158,7 @@ def test_the_written_out_network_is_the_plain_one_alone_in_chains_and_in_populat
     scales, step = jax.random.normal(keys[2], (4, 4, 6)), jnp.arange(4)
 
     def apply(weights, single, several, scales, step):
-        return kernel.apply_to_groups(weights, (single, several), scales, step)
+        return kernel.apply_to_groups(weights, kernel.Inputs([single, several], scales, [single, -single]), step)
 
     first = jax.tree.map(lambda w: w[0], weights)
     same_weights = jax.vmap(apply, in_axes=(None, 0, 0, 0, 0))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from roamax import pretrained, trees
+from roamax import pretrained
 from roamax.errors import check
 from roamax.posterior import Posterior
 from roamax.samplers import kernel, networks
@@ -106,14 +106,18 @@ def l2e_family(
             mean_gradient = layout.pack(gradient) / posterior.num_data
             averages, network = _network(meta_params, scale, layout, state, mean_gradient)
 
-            # Alpha and beta are needed in these sums only: mixed in the last layer, they take one output.
-            force_mix, beta_mix = jnp.stack([jnp.ones_like(friction), friction]), jnp.arange(2, dtype=layout.dtype)
-            outputs = network(r, [force_mix] if passes == 2 else [force_mix, beta_mix])
             noise = jax.random.normal(key, layout.shape, layout.dtype)
-            kick = -epsilon * (posterior.num_data * mean_gradient + outputs[0])
-            momentum = layout.without_filling(r + kick + jnp.sqrt(2 * friction * epsilon * temperature) * noise)
-            beta = network(momentum, [beta_mix])[0] if passes == 2 else outputs[1]
-            position = trees.linear((1.0, state.position), (epsilon, layout.unpack(beta)))
+            noise_scale = jnp.sqrt(2 * friction * epsilon * temperature)
+            base = r - epsilon * (posterior.num_data * mean_gradient) + noise_scale * noise
+            kick = Move(base, -epsilon, -epsilon * friction)
+            drift = Move(layout.pack(state.position), jnp.zeros_like(epsilon), epsilon)
+            if passes == 1:
+                kicked, moved = network(r, [kick, drift])
+                momentum = layout.without_filling(kicked)
+            else:
+                momentum = layout.without_filling(*network(r, [kick]))
+                (moved,) = network(momentum, [drift])
+            position = layout.unpack(moved)
             return L2EState(position, momentum, averages, state.step + 1), Info(energy)
 
         settings = {
@@ -130,12 +134,21 @@ def l2e_family(
     return LearnedSampler(lambda key: networks.init_mlp(key, WIDTHS), bind)
 
 
+class Move(NamedTuple):
+    """What becomes of the network's outputs: base + of_alpha * alpha + of_beta * beta."""
+
+    base: jax.Array
+    of_alpha: jax.Array
+    of_beta: jax.Array
+
+
 def _network(
     meta_params: MetaParams, output_scale: jax.Array, layout: Groups, state: L2EState, mean_gradient: jax.Array
-) -> tuple[jax.Array, Callable[[jax.Array, Sequence[jax.Array]], tuple[jax.Array, ...]]]:
+) -> tuple[jax.Array, Callable[[jax.Array, Sequence[Move]], tuple[jax.Array, ...]]]:
     """The running averages with the new gradient, and the network as a function of the momentum.
 
-    For each (a, b) of `mixes` the function gives a alpha(theta, r) + b beta(theta, r).
+    The function gives the results of one or two moves. Alpha and beta are mixed in the network's last layer,
+    so that a move takes one output.
     """
     theta = layout.pack(state.position)
     decays = jnp.asarray(DECAYS, layout.dtype)[:, None, None]
@@ -143,10 +156,11 @@ def _network(
     weights = jax.tree.map(lambda w: jnp.asarray(w, layout.dtype), meta_params)
     gradient_scale, theta_scale, average_scales = map(layout.inverse_rms, (mean_gradient, theta, averages))
 
-    def network(r: jax.Array, mixes: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
+    def network(r: jax.Array, moves: Sequence[Move]) -> tuple[jax.Array, ...]:
         scales = jnp.concatenate([jnp.stack([gradient_scale, theta_scale, layout.inverse_rms(r)]), average_scales])
-        mixed = {name: weights["layer2"][name] @ (output_scale * jnp.stack(mixes, axis=1)) for name in ("w", "b")}
-        features = (mean_gradient, theta, r, averages)
-        return kernel.apply_to_groups(weights | {"layer2": mixed}, features, scales, state.step)
+        mix = output_scale * jnp.array([[move.of_alpha for move in moves], [move.of_beta for move in moves]])
+        mixed = {name: weights["layer2"][name] @ mix for name in ("w", "b")}
+        inputs = kernel.Inputs([mean_gradient, theta, r, averages], scales, [move.base for move in moves])
+        return kernel.apply_to_groups(weights | {"layer2": mixed}, inputs, state.step)
 
     return averages, network
