@@ -1,12 +1,13 @@
 """What every command that computes does first."""
 
+import contextlib
 from pathlib import Path
 
 
 def start_jax(num_cpu_devices: int = 1) -> None:
     """Keep compiled programs on disk between commands, and show as many CPU devices as are asked for.
 
-    Has to run before JAX makes its first array.
+    Where JAX runs already, as in a notebook, the devices are as many as they are.
     """
     import jax
     import platformdirs
@@ -14,4 +15,5 @@ def start_jax(num_cpu_devices: int = 1) -> None:
     cache = Path(platformdirs.user_cache_dir("roamax")) / "compiled"
     jax.config.update("jax_compilation_cache_dir", str(cache))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
-    jax.config.update("jax_num_cpu_devices", num_cpu_devices)
+    with contextlib.suppress(RuntimeError):
+        jax.config.update("jax_num_cpu_devices", num_cpu_devices)
