@@ -108,7 +108,7 @@ def measure_memory(_):
     rows = []
     for name, sampler in samplers(bare_posterior()).items():
         for exponent in (5, 6, 7):
-            count = 10**exponent
+            count = 10**exponent + 17  # No whole number of groups, as in any real network.
             position = jax.ShapeDtypeStruct((count,), jnp.float32)
             state = jax.eval_shape(sampler.init, jax.random.key(0), position)
             step = jax.jit(sampler.step, donate_argnums=1)

@@ -9,7 +9,7 @@ import pytest
 
 from roamax import Posterior, diagnostics, pretrained, sghmc, storage, trees
 from roamax.errors import FileError, InputError
-from roamax.samplers import kernel, meta_sgmcmc, networks, precond_l2e
+from roamax.samplers import groups, kernel, meta_sgmcmc, networks, precond_l2e
 from roamax.samplers.groups import Groups
 from roamax.samplers.kinetic_l2e import kinetic_l2e, kinetic_l2e_family
 from roamax.samplers.l2e import WIDTHS, l2e, l2e_family
@@ -90,7 +90,7 @@ def test_l2e_is_its_equations(passes, written_out, monkeypatch):
     for i in range(4):
         key, batch = jax.random.key(i), jnp.asarray([0.5, 1.0 + i])
         state, _ = step(key, state, batch)
-        noise = layout.unpack(jax.random.normal(key, layout.shape))
+        noise = layout.unpack(layout.noise(key))
         for name, reference in expected.items():
             reference.step(batch, np.asarray(noise[name]))
     momentum = layout.unpack(state.momentum)
@@ -145,7 +145,7 @@ def test_l2e_with_the_gradient_of_a_quadratic_kinetic_energy_is_sghmc(monkeypatc
 
     found = run(make_l2e(quartic_posterior()))
     with monkeypatch.context() as patch:
-        patch.setattr(trees, "normal_like", lambda key, tree: layout.unpack(jax.random.normal(key, layout.shape)))
+        patch.setattr(trees, "normal_like", lambda key, tree: layout.unpack(layout.noise(key)))
         expected = run(sghmc(quartic_posterior(), **settings))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found, expected)
     assert long_run_error(make_l2e) < 0.03
@@ -175,6 +175,28 @@ def test_the_written_out_network_is_the_plain_one_alone_in_chains_and_in_populat
         results.append((population, chains, alone, jax.jit(jax.grad(loss))(first)))
     np.testing.assert_allclose(results[0][0][1][0], results[0][2][1], rtol=1e-5)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), *results)
+
+
+def test_groups_keep_each_tensor_apart_and_noise_has_one_law_at_every_size(monkeypatch):
+    tree = {"a": jnp.arange(1.0, 66.0), "b": jnp.asarray(3.0), "c": jnp.zeros((0, 2)), "d": jnp.ones((2, 64))}
+    layout = Groups.of(tree)
+    packed = layout.pack(tree)
+    assert packed.shape == layout.shape == (5, 64)
+    jax.tree.map(np.testing.assert_array_equal, layout.unpack(packed), tree)
+    np.testing.assert_array_equal(layout.without_filling(packed + 1) - packed, packed != 0)
+    roots = [
+        np.sqrt(np.mean(np.square(leaf)) + 1e-5) for leaf in (tree["a"], tree["a"], tree["b"], tree["d"], tree["d"])
+    ]
+    np.testing.assert_allclose(layout.inverse_rms(packed), 1 / np.array(roots), rtol=1e-5)
+
+    long = Groups.of(jnp.zeros(2**14))
+    whole = long.noise(jax.random.key(0))
+    monkeypatch.setattr(groups, "LARGE", 2**14)
+    in_parts = long.noise(jax.random.key(0))
+    for noise in (whole, in_parts):
+        assert noise.shape == long.shape
+        assert len(np.unique(noise)) > 0.99 * noise.size
+        np.testing.assert_allclose([np.mean(noise), np.std(noise)], [0, 1], atol=0.03)
 
 
 def normalised(x):

@@ -14,9 +14,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from roamax.types import Params
+from roamax.types import Key, Params
 
 GROUP = 64
+LARGE = 2**18
+"""From so many parameters on, scratch memory matters more than the time to compile."""
 STABILISER = 1e-5
 
 
@@ -69,6 +71,20 @@ class Groups:
             leaves.append(flat[start : start + size].reshape(shape).astype(dtype))
             start += size + -size % GROUP
         return jax.tree.unflatten(self.treedef, leaves)
+
+    def noise(self, key: Key) -> jax.Array:
+        """Standard normal numbers, (groups, 64).
+
+        JAX's generator takes four arrays of scratch on a CPU: for a large tree it works on sixteenths in turn.
+        """
+        count, width = self.shape
+        if count * width < LARGE:
+            return jax.random.normal(key, self.shape, self.dtype)
+        parts = np.diff(np.linspace(0, count, 17).astype(int))
+        keys = jax.random.split(key, len(parts))
+        return jnp.concatenate(
+            [jax.random.normal(k, (int(rows), width), self.dtype) for k, rows in zip(keys, parts, strict=True)]
+        )
 
     def without_filling(self, groups: jax.Array) -> jax.Array:
         """`groups` with zeros for filling."""

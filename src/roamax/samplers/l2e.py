@@ -106,9 +106,8 @@ def l2e_family(
             mean_gradient = layout.pack(gradient) / posterior.num_data
             averages, network = _network(meta_params, scale, layout, state, mean_gradient)
 
-            noise = jax.random.normal(key, layout.shape, layout.dtype)
-            noise_scale = jnp.sqrt(2 * friction * epsilon * temperature)
-            base = r - epsilon * (posterior.num_data * mean_gradient) + noise_scale * noise
+            noise = jnp.sqrt(2 * friction * epsilon * temperature) * layout.noise(key)
+            base = r - epsilon * (posterior.num_data * mean_gradient) + noise
             kick = Move(base, -epsilon, -epsilon * friction)
             drift = Move(layout.pack(state.position), jnp.zeros_like(epsilon), epsilon)
             if passes == 1:
