@@ -104,6 +104,8 @@ class TrainConfig:
     """Outer steps from one validation to the next."""
     valid_problems: int = 4
     """Fixed pairs of task and seed that validation averages over."""
+    valid_only: str = ""
+    """Validate on tasks whose names contain this; "" for all of them."""
     valid_steps: int = 3000
     """Steps of the sampler in validation."""
     valid_draws: int = 10

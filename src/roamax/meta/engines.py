@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import Any, Protocol
 
 import jax
 
@@ -26,15 +26,15 @@ class Engine(Protocol):
 
 
 class LocalEngine:
-    """Jobs dealt in turn to this machine's devices, one thread and one compiled call a device.
+    """Jobs dealt in turn to devices of this machine (all of them unless given), one thread and one call a device.
 
     There is nothing between the devices, no collective: members of a pair take unequal time, and on CPU an
     all-reduce that waits too long ends the process.
     """
 
-    def __init__(self, config: TrainConfig, tasks: TaskDistribution, data_dir: str | None = None):
-        self._worker = Worker(config, tasks, data_dir)
-        self._devices = jax.local_devices()
+    def __init__(self, config: TrainConfig, tasks: TaskDistribution, devices: Sequence[Any] | None = None):
+        self._worker = Worker(config, tasks)
+        self._devices = list(devices or jax.local_devices())
         self._threads = ThreadPoolExecutor(len(self._devices), thread_name_prefix="roamax-meta")
 
     def run(self, meta_params: MetaParams, jobs: Sequence[Job]) -> list[Result]:

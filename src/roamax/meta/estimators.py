@@ -62,7 +62,7 @@ def estimate(
     number, begin = config.stage_at(step)
     stage = config.stages[number]
     signs = (0,) if stage.estimator == "tbptt" else (1, -1)
-    choice = eligible(stage, task_names)
+    choice = eligible(stage.only, task_names)
     jobs = [_jobs(stage, number, choice, key, step, pair, slot, signs) for pair, slot in enumerate(slots)]
     results = run(meta_params, [job for pair in jobs for job in pair])
     pairs = [results[i : i + len(signs)] for i in range(0, len(results), len(signs))]
@@ -88,9 +88,9 @@ def estimate(
     )
 
 
-def eligible(stage: Stage, task_names: Sequence[str]) -> list[int]:
-    """The places in a task distribution that a stage draws from."""
-    return [place for place, name in enumerate(task_names) if stage.only in name]
+def eligible(part: str, task_names: Sequence[str]) -> list[int]:
+    """The places in a task distribution of the tasks whose names contain `part`."""
+    return [place for place, name in enumerate(task_names) if part in name]
 
 
 @jax.jit

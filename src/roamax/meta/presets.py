@@ -1,4 +1,4 @@
-"""Configs by name: the paper's, its small ablation, one for two cores, and one that is over in a minute."""
+"""Configs by name: the paper's, its small ablation and its baseline, one for two cores, and one that is soon over."""
 
 import math
 
@@ -7,6 +7,14 @@ from roamax.meta.config import Stage, TrainConfig
 PRESETS: dict[str, TrainConfig] = {
     "paper": TrainConfig(),
     "small": TrainConfig(tasks="small"),
+    "meta-sgmcmc": TrainConfig(
+        sampler="meta_sgmcmc",
+        objective="kl",
+        chains=2,
+        stages=(Stage("tbptt", 1000, 5000, num_draws=5, thinning=10, truncation=50, learning_rate=3e-4),),
+        step_size=1e-3,
+        valid_steps=5000,
+    ),
     "cpu": TrainConfig(
         tasks="cpu",
         stages=(
@@ -23,10 +31,10 @@ PRESETS: dict[str, TrainConfig] = {
     ),
     "smoke": TrainConfig(
         tasks="smoke",
+        # Evolution strategies and validation run the same unroll, so that little has to be compiled.
         stages=(
-            Stage("tbptt", 8, 60, 4, 5, learning_rate=0.003, pairs=2),
-            Stage("es", 8, 120, 4, 10, learning_rate=0.003, pairs=2),
-            Stage("pes", 8, 120, 4, 10, truncation=30, learning_rate=0.003, pairs=2),
+            Stage("tbptt", 20, 60, 4, 5, learning_rate=0.003, only="hidden=16"),
+            Stage("es", 10, 120, 4, 10, learning_rate=0.001, pairs=2, only="hidden=16"),
         ),
         step_size=math.sqrt(8e-5),
         friction=0.1,
@@ -35,7 +43,8 @@ PRESETS: dict[str, TrainConfig] = {
         valid_steps=120,
         valid_draws=4,
         valid_thinning=10,
-        valid_every=4,
+        valid_every=5,
+        valid_only="hidden=16",
     ),
 }
 """The presets of `roamax meta-train`; every number of them can be replaced with `dataclasses.replace`."""

@@ -23,7 +23,13 @@ from roamax.types import MetaParams
 
 MAX_LOSSES = 3
 """A job that so many workers died of is not given to another, nor are so many workers started that never get up."""
-_FLAGS = ("jax_enable_x64", "jax_default_prng_impl", "jax_default_matmul_precision", "jax_compilation_cache_dir")
+_FLAGS = (
+    "jax_enable_x64",
+    "jax_default_prng_impl",
+    "jax_default_matmul_precision",
+    "jax_compilation_cache_dir",
+    "jax_persistent_cache_min_compile_time_secs",
+)
 
 
 class WorkersLost(RuntimeError):

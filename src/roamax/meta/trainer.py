@@ -63,9 +63,9 @@ def train(
     """
     out = Path(out)
     distribution = task_sets.get(config.tasks) if tasks is None else tasks
-    for number, stage in enumerate(config.stages):
-        found = len(eligible(stage, distribution.names())) > 0
-        check(found, f"stages.{number}.only", "be part of the name of a task", repr(stage.only))
+    parts = {f"stages.{number}.only": stage.only for number, stage in enumerate(config.stages)}
+    for argument, part in {**parts, "valid_only": config.valid_only}.items():
+        check(len(eligible(part, distribution.names())) > 0, argument, "be part of the name of a task", repr(part))
     runs.make_folder(out)
     with storage.locked(out):
         _claim(out, config, distribution)
@@ -180,11 +180,12 @@ class _Run:
     def _validation_loss(self, meta_params: MetaParams, step: int) -> float:
         """The mean loss over problems that are the same at every step; one that diverged counts as the ceiling."""
         self.report(step, "validating")
+        choice = eligible(self.config.valid_only, self.tasks.names())
         drawn = [
-            draw_problem(self.keys.validation, problem, problem, len(self.tasks))
+            draw_problem(self.keys.validation, problem, problem, len(choice))
             for problem in range(self.config.valid_problems)
         ]
-        jobs = [Job(VALIDATION, int(task), np.asarray(key)) for task, key in drawn]
+        jobs = [Job(VALIDATION, choice[int(task)], np.asarray(key)) for task, key in drawn]
         losses = [result.loss for result in self._run_jobs(meta_params, jobs)]
         ceiling = self.config.loss_ceiling
         return float(np.mean([min(loss, ceiling) if math.isfinite(loss) else ceiling for loss in losses]))
@@ -221,14 +222,18 @@ def _claim(out: Path, config: TrainConfig, tasks: TaskDistribution) -> None:
     arguments: dict[str, Any] = {**configs.to_json(config), "task_names": tasks.names()}
     path = out / "config.json"
     if path.exists():
+        written = storage.read_json(path)
+        names = written.pop("task_names", None) if isinstance(written, dict) else None
+        # Settings that have come since the run began have their defaults.
+        before: dict[str, Any] = {**configs.to_json(configs.from_json(written)), "task_names": names}
+        storage.write_json(path, before)
+        stages = before["stages"]
         pointer = checkpoint.read_pointer(out / "state")
         step = 0 if pointer is None else pointer["step"]
-        written = storage.read_json(path)
-        stages = written.get("stages", {}) if isinstance(written, dict) else {}
-        known = {name: stage for name, stage in arguments["stages"].items() if name in stages}
         ends = np.cumsum([stage["outer_steps"] for stage in stages.values()])
         growing = tuple(f"stages.{i}.outer_steps" for i, end in enumerate(ends) if end >= step)
-        runs.claim(out, arguments | {"stages": known}, may_grow=growing)
+        known = {name: stage for name, stage in arguments["stages"].items() if name in stages}
+        runs.claim(out, {**arguments, "stages": known}, may_grow=growing)
         storage.write_json(path, arguments)
     else:
         runs.claim(out, arguments)

@@ -58,10 +58,9 @@ def split_key(job_key: jax.Array) -> tuple[jax.Array, jax.Array]:
 class Worker:
     """Runs jobs of one meta-training run."""
 
-    def __init__(self, config: TrainConfig, tasks: TaskDistribution, data_dir: str | None = None):
+    def __init__(self, config: TrainConfig, tasks: TaskDistribution):
         self.config = config
         self.tasks = tasks
-        self.data_dir = data_dir
         self._built: dict[int, Task] = {}
         self._families: dict[float, LearnedSampler] = {}
         self._placed: dict[tuple[int, Any], tuple[Any, Any]] = {}
@@ -77,11 +76,10 @@ class Worker:
         with _compile_seconds() as spent, jax.default_device(device):
             noise_key, run_key = split_key(job.key)
             phi = self._perturb(jax.device_put(meta_params, device), noise_key, job)
-            structure = jax.tree.structure(jax.eval_shape(unroll.start, phi, run_key, data))
             if job.carry is None:
                 carry = inner.start(unroll, phi, run_key, data)
             else:
-                carry = structure.unflatten(jax.device_put(job.carry, device))
+                carry = _structure(unroll, phi, run_key, data).unflatten(jax.device_put(job.carry, device))
             if self._backpropagates(job.stage):
                 carry, loss, gradient = tbptt.advance(unroll, phi, run_key, data, carry)
                 gradient = jax.tree.map(np.asarray, gradient)
@@ -108,7 +106,7 @@ class Worker:
 
     def _task(self, number: int) -> Task:
         if number not in self._built:
-            self._built[number] = task_sets.build(self.tasks[number], self.data_dir)
+            self._built[number] = task_sets.build(self.tasks[number])
         return self._built[number]
 
     def _family(self, step_size: float) -> LearnedSampler:
@@ -140,6 +138,16 @@ class Worker:
             # The array itself is kept too, so that its id stays its own.
             self._placed[id(array), device] = array, jax.device_put(array, device)
         return self._placed[id(array), device][1]
+
+
+def _structure(unroll: inner.Unroll, meta_params: MetaParams, key: jax.Array, data: inner.Data) -> Any:
+    """The structure of the unroll's carry, which jobs hold as a plain list."""
+    if unroll not in _structures:
+        _structures[unroll] = jax.tree.structure(jax.eval_shape(unroll.start, meta_params, key, data))
+    return _structures[unroll]
+
+
+_structures: dict[inner.Unroll, Any] = {}
 
 
 def _whole(steps: int, draws: int, thinning: int) -> inner.Segment:

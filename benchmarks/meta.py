@@ -1,0 +1,253 @@
+"""Meta-training: the inner loop beside a straightforward one, two devices beside one, memory, and the recipe's cost.
+
+python benchmarks/meta.py [--parts pairs devices memory recipe] [--rounds 3] [--steps 100] [--out results.json]
+
+pairs    Inner steps a second of an antithetic pair, both members counted, beside a straightforward implementation
+         with the same convolution: one member after the other, ten steps a compiled call, batches gathered by NumPy,
+         the positions of all steps kept. Mark: 3 times as fast.
+devices  The same pair on two CPU devices beside one. Mark: 1.7 times as fast.
+memory   Peak memory of processes that run 300 and 3,000 inner steps. Mark: equal, and under 1.5 GB.
+recipe   Gradient evaluations to a validation loss on small tasks: backpropagation and then evolution strategies,
+         beside evolution strategies alone with ten times as many. Mark: they do not reach it. Takes long; leave it out
+         with --parts.
+
+Contestants take turns within a round, and the fastest round counts.
+"""
+
+import argparse
+import dataclasses
+import json
+import math
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from roamax import meta, models, tasks
+from roamax.meta import LocalEngine, Stage, TrainConfig, log
+from roamax.meta.estimators import estimate, new_slots
+from roamax.meta.families import initial_weights, make_family
+from roamax.samplers.l2e import DECAYS
+
+NETWORKS = {"4 channels x 1 layer": (4, 1), "8 channels x 3 layers": (8, 3)}
+DRAWS = 2
+
+
+def network_tasks(channels, depth, count=4096):
+    """A task of the paper's kind; its images are noise, which takes the same time."""
+    rng = np.random.default_rng(0)
+    parts = [(rng.random((n, 28, 28, 1), np.float32), rng.integers(0, 10, n)) for n in (count, 128, 128)]
+    model = models.get("cnn", channels=channels, depth=depth)
+    return tasks.TaskDistribution("noise", (tasks.make_task(f"noise/cnn:{channels}x{depth}", model, *parts),))
+
+
+def pair_config(steps):
+    return TrainConfig(stages=(Stage("es", 1, steps, DRAWS, steps // (2 * DRAWS)),))
+
+
+def pair_runner(config, distribution, devices=None):
+    """A function that runs one antithetic pair, all of it: perturbations, both unrolls, the gradient."""
+    engine = LocalEngine(config, distribution, devices)
+    weights = initial_weights(config, make_family(config, config.step_size), jax.random.key(0))
+    names = distribution.names()
+
+    def run():
+        slots = new_slots(config.stages[0], 0)
+        return estimate(engine.run, weights, config, names, jax.random.key(1), 0, slots).gradient
+
+    return run
+
+
+class Straightforward:
+    """An antithetic pair as one would first write it, with the package's convolution."""
+
+    def __init__(self, config, distribution):
+        self.config, self.stage = config, config.stages[0]
+        self.task = tasks.build(distribution[0])
+        self.train = jax.tree.map(np.asarray, self.task.train)
+        self.weights = make_family(config, config.step_size).init(jax.random.key(0))
+        self.ten_steps = jax.jit(self._ten_steps)
+        self.log_density = jax.jit(lambda theta: self.task.posterior.log_likelihood(theta, self.task.valid))
+
+    def __call__(self):
+        sigma = self.stage.sigma
+        noise = jax.tree.map(lambda w: sigma * np.random.default_rng(0).normal(size=w.shape), self.weights)
+        plus, minus = (
+            self._loss(jax.tree.map(lambda w, n, sign=sign: w + jnp.float32(sign * n), self.weights, noise))
+            for sign in (1, -1)
+        )
+        return jax.tree.map(lambda n: n * (plus - minus) / (2 * sigma**2), noise)
+
+    def _loss(self, weights):
+        rng = np.random.default_rng(1)
+        theta = self.task.init(jax.random.key(0))
+        state = (theta, jax.tree.map(jnp.zeros_like, theta), [jax.tree.map(jnp.zeros_like, theta) for _ in DECAYS])
+        kept = []
+        for call in range(self.stage.inner_steps // 10):
+            rows = rng.integers(0, len(self.train[1]), (10, self.task.batch_size))
+            batches = tuple(array[rows] for array in self.train)
+            state, positions = self.ten_steps(weights, state, batches, jax.random.key(call))
+            kept.append(positions)
+        chain = jax.tree.map(lambda *parts: jnp.concatenate(parts), *kept)
+        every = self.stage.thinning
+        places = range(self.stage.inner_steps - 1, self.stage.inner_steps - every * DRAWS - 1, -every)
+        log_densities = [self.log_density(jax.tree.map(lambda leaf, i=i: leaf[i], chain)) for i in places]
+        average = jax.nn.logsumexp(jnp.stack(log_densities), axis=0) - math.log(DRAWS)
+        return float(-jnp.mean(average))
+
+    def _ten_steps(self, weights, state, batches, key):
+        def body(state, inputs):
+            state = self._step(weights, state, *inputs)
+            return state, state[0]
+
+        return jax.lax.scan(body, state, (batches, jax.random.split(key, 10)))
+
+    def _step(self, weights, state, batch, key):
+        theta, r, averages = state
+        epsilon, c, scale = self.config.step_size, self.config.friction, self.config.output_scale
+        posterior = self.task.posterior
+        _, gradient = posterior.energy_and_grad(theta, batch)
+        mean = jax.tree.map(lambda g: g / posterior.num_data, gradient)
+        averages = [
+            jax.tree.map(lambda a, g, d=d: d * a + (1 - d) * g, a, mean) for d, a in zip(DECAYS, averages, strict=True)
+        ]
+
+        def outputs(r):
+            def leaf(*features):
+                features = jnp.stack([f * jax.lax.rsqrt(jnp.mean(f**2) + 1e-5) for f in features], axis=-1)
+                hidden = jax.nn.relu(features @ weights["layer0"]["w"] + weights["layer0"]["b"])
+                hidden = jax.nn.relu(hidden @ weights["layer1"]["w"] + weights["layer1"]["b"])
+                return scale * (hidden @ weights["layer2"]["w"] + weights["layer2"]["b"])
+
+            return jax.tree.map(leaf, mean, theta, r, *averages)
+
+        keys = jax.tree.unflatten(jax.tree.structure(r), list(jax.random.split(key, len(jax.tree.leaves(r)))))
+        r = jax.tree.map(
+            lambda r, g, out, k: (
+                r
+                - epsilon * (g + out[..., 0] + c * out[..., 1])
+                + math.sqrt(2 * c * epsilon) * jax.random.normal(k, r.shape)
+            ),
+            r, gradient, outputs(r), keys,
+        )  # fmt: skip
+        theta = jax.tree.map(lambda t, out: t + epsilon * out[..., 1], theta, outputs(r))
+        return theta, r, averages
+
+
+def fastest(contestants, rounds):
+    """The least seconds of each contestant over `rounds` in which they take turns."""
+    best = dict.fromkeys(contestants, math.inf)
+    for turn in range(rounds + 1):
+        for name, run in contestants.items():
+            begin = time.perf_counter()
+            jax.block_until_ready(run())
+            if turn > 0:  # The first round compiles.
+                best[name] = min(best[name], time.perf_counter() - begin)
+    return best
+
+
+def measure_pairs(arguments):
+    rows = []
+    for name, network in NETWORKS.items():
+        config, distribution = pair_config(arguments.steps), network_tasks(*network)
+        contestants = {"roamax": pair_runner(config, distribution), "plain": Straightforward(config, distribution)}
+        best = fastest(contestants, arguments.rounds)
+        member_ms = {who: seconds / (2 * arguments.steps) * 1e3 for who, seconds in best.items()}
+        rows.append({"network": name, "ms a step and member": member_ms, "ratio": best["plain"] / best["roamax"]})
+        print(f"{name:22s} {member_ms['roamax']:7.2f} ms a step and member, straightforward {member_ms['plain']:7.2f}; "
+              f"{rows[-1]['ratio']:.2f} times as fast")  # fmt: skip
+    return rows
+
+
+def measure_devices(arguments):
+    rows = []
+    for name, network in NETWORKS.items():
+        config, distribution = pair_config(arguments.steps), network_tasks(*network)
+        contestants = {
+            f"{count} device{'s' if count > 1 else ''}": pair_runner(config, distribution, jax.local_devices()[:count])
+            for count in (1, 2)
+        }
+        best = fastest(contestants, arguments.rounds)
+        rows.append({"network": name, "seconds": best, "ratio": best["1 device"] / best["2 devices"]})
+        print(f"{name:22s} two devices {rows[-1]['ratio']:.2f} times as fast as one")
+    return rows
+
+
+def measure_memory(arguments):
+    rows = []
+    for name, network in NETWORKS.items():
+        peaks = {}
+        for steps in (300, 3000):
+            command = [sys.executable, __file__, "--peak", str(steps), *map(str, network)]
+            output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            peaks[steps] = float(output.split()[-1])
+        rows.append({"network": name, "peak MB": peaks})
+        print(f"{name:22s} peak memory {peaks[300]:.0f} MB with 300 inner steps, {peaks[3000]:.0f} MB with 3,000")
+    return rows
+
+
+def print_peak(steps, channels, depth):
+    """Run one pair and print the most memory this process has had, in MB."""
+    pair_runner(pair_config(steps), network_tasks(channels, depth, count=54_000))()
+    status = Path("/proc/self/status").read_text()
+    print(int(status.split("VmHWM:")[1].split()[0]) / 1024)
+
+
+def recipe_configs():
+    """The staged recipe and evolution strategies alone, on the tasks of the smoke preset."""
+    shared = dataclasses.replace(meta.PRESETS["smoke"], valid_every=5, valid_problems=4)
+    staged = (
+        Stage("tbptt", 40, 120, 4, 10, learning_rate=0.003, pairs=2),
+        Stage("es", 10, 120, 4, 10, learning_rate=0.001, pairs=2),
+    )
+    alone = (Stage("es", 10_000, 120, 4, 10, learning_rate=0.01, pairs=2),)
+    return dataclasses.replace(shared, stages=staged), dataclasses.replace(shared, stages=alone, init_scale=1.0)
+
+
+def measure_recipe(arguments):
+    staged, alone = recipe_configs()
+    with tempfile.TemporaryDirectory() as folder:
+        reached, target = best_of(meta.train(staged, Path(folder) / "staged").out)
+        per_step = 2 * alone.stages[0].pairs * alone.stages[0].inner_steps
+        steps = math.ceil(10 * reached / per_step)
+        limited = dataclasses.replace(alone, stages=(dataclasses.replace(alone.stages[0], outer_steps=steps),))
+        spent, best = best_of(meta.train(limited, Path(folder) / "alone").out)
+    row = {"validation": target, "gradients": reached, "alone": best, "alone gradients": steps * per_step}
+    print(f"staged: validation loss {target:.3f} with {reached:,} gradient evaluations; evolution strategies alone: "
+          f"{best:.3f} (at {spent:,}) with {steps * per_step:,}")  # fmt: skip
+    return [row]
+
+
+def best_of(out):
+    """The gradient evaluations after which a run first had its best validation loss, and that loss."""
+    rows = [row for row in log.read_rows(out / "log.csv") if row.validation != ""]
+    return min((float(row.validation), int(row.inner_gradients)) for row in rows)[::-1]
+
+
+PARTS = {"pairs": measure_pairs, "devices": measure_devices, "memory": measure_memory, "recipe": measure_recipe}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--peak", type=int, nargs=3, metavar=("STEPS", "CHANNELS", "DEPTH"), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    meta.use_cpu_devices(2)
+    if arguments.peak is not None:
+        return print_peak(*arguments.peak)
+    results = {part: PARTS[part](arguments) for part in arguments.parts}
+    if arguments.out is not None:
+        arguments.out.write_text(json.dumps(results, indent=1) + "\n")
+    return None
+
+
+if __name__ == "__main__":
+    main()
