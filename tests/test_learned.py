@@ -109,7 +109,7 @@ MEAN = np.tile([0.5, -1.0], PAIRS)
 def long_run_error(make_sampler):
     """The largest error of a mean or of a (co)variance, pooled over copies of one pair of correlated numbers."""
     first, second = diagnostics._long_run_moments(
-        make_sampler, jax.random.key(0), MEAN, COVARIANCE, num_data=64, num_chains=16, burn_in=500, num_steps=3000
+        make_sampler, jax.random.key(0), MEAN, COVARIANCE, num_data=64, num_chains=16, burn_in=300, num_steps=2000
     )
     mean = first.mean(0).reshape(PAIRS, 2).mean(0)
     blocks = second.mean(0).reshape(PAIRS, 2, PAIRS, 2)[np.arange(PAIRS), :, np.arange(PAIRS)].mean(0)
@@ -153,28 +153,28 @@ def test_l2e_with_the_gradient_of_a_quadratic_kinetic_energy_is_sghmc(monkeypatc
 
 def test_the_written_out_network_is_the_plain_one_alone_in_chains_and_in_populations(monkeypatch):
     keys = jax.random.split(jax.random.key(0), 4)
-    weights = jax.vmap(lambda key: networks.init_mlp(key, (4, 5, 3, 2)))(keys)
-    single, several = jax.random.normal(keys[0], (4, 6, 64)), jax.random.normal(keys[1], (4, 3, 6, 64))
-    scales, step = jax.random.normal(keys[2], (4, 4, 6)), jnp.arange(4)
+    weights = jax.vmap(lambda key: networks.init_mlp(key, (4, 3, 2)))(keys)
+    single, several = jax.random.normal(keys[0], (4, 2, 64)), jax.random.normal(keys[1], (4, 3, 2, 64))
+    inputs = kernel.Inputs([single, several], jax.random.normal(keys[2], (4, 4, 2)), [single, -single])
+    first_weights, first_inputs = (jax.tree.map(lambda x: x[0], tree) for tree in (weights, inputs))
+    copies = jax.tree.map(lambda w: jnp.stack([w] * 4), first_weights)
+    step = jnp.arange(4)
 
-    def apply(weights, single, several, scales, step):
-        return kernel.apply_to_groups(weights, kernel.Inputs([single, several], scales, [single, -single]), step)
+    def gradient(weights):
+        return jax.grad(lambda w: jnp.sum(kernel.apply_to_groups(w, first_inputs, step[0])[1]))(weights)
 
-    first = jax.tree.map(lambda w: w[0], weights)
-    same_weights = jax.vmap(apply, in_axes=(None, 0, 0, 0, 0))
-
-    def loss(weights):
-        return jnp.sum(jnp.sin(apply(weights, single[0], several[0], scales[0], step[0])[0]))
-
-    results = []
-    for small in (10**9, 0):
-        monkeypatch.setattr(kernel, "SMALL", small)
-        population = jax.jit(jax.vmap(apply))(weights, single, several, scales, step)
-        chains = jax.jit(same_weights)(first, single, several, scales, step)
-        alone = jax.jit(apply)(first, single[0], several[0], scales[0], step[0])
-        results.append((population, chains, alone, jax.jit(jax.grad(loss))(first)))
-    np.testing.assert_allclose(results[0][0][1][0], results[0][2][1], rtol=1e-5)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), *results)
+    population = jax.jit(jax.vmap(kernel.apply_to_groups))
+    expected, expected_chains = population(weights, inputs, step), population(copies, inputs, step)
+    expected_gradient = gradient(first_weights)
+    monkeypatch.setattr(kernel, "SMALL", 0)
+    found = jax.jit(jax.vmap(kernel.apply_to_groups))(weights, inputs, step)
+    chains = jax.jit(jax.vmap(kernel.apply_to_groups, in_axes=(None, 0, 0)))(first_weights, inputs, step)
+    alone = jax.jit(kernel.apply_to_groups)(first_weights, first_inputs, step[0])
+    for output in (0, 1):
+        np.testing.assert_allclose(found[output], expected[output], atol=1e-5)
+        np.testing.assert_allclose(chains[output], expected_chains[output], atol=1e-5)
+        np.testing.assert_allclose(alone[output], expected_chains[output][0], atol=1e-5)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), gradient(first_weights), expected_gradient)
 
 
 def test_groups_keep_each_tensor_apart_and_noise_has_one_law_at_every_size(monkeypatch):
