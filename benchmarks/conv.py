@@ -1,0 +1,158 @@
+"""A convolution in `lax.scan` on CPU, forward and both gradients, beside PyTorch and beside XLA's own.
+
+    python benchmarks/conv.py                 # wall-clock time on all cores
+    python benchmarks/conv.py --one-core      # processor time on one core: hardly moved by what else runs
+
+needs the extra `torch`. The contestants take turns, round after round; the table has the median time of a step and
+the median over rounds of the ratio to PyTorch in its default layout.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+Clock = Callable[[], float]
+Run = Callable[[], Any]
+
+
+class Layer(NamedTuple):
+    """A convolution and what it is applied to."""
+
+    channels: int
+    features: int
+    size: int = 28
+    window: int = 3
+    stride: int = 1
+    batch: int = 128
+    first: bool = False  # nobody asks for the gradient of the data
+
+    def __str__(self) -> str:
+        return f"{self.channels}->{self.features} {self.window}x{self.window}/{self.stride} on {self.size}x{self.size}"
+
+
+MARK = [Layer(8, 8), Layer(16, 16), Layer(32, 32)]
+OTHERS = [
+    Layer(1, 16, first=True),
+    Layer(3, 16, size=32, first=True),
+    Layer(16, 16, size=32),
+    Layer(16, 32, size=32, stride=2),
+    Layer(32, 32, size=16),
+    Layer(32, 64, size=16, stride=2),
+    Layer(64, 64, size=8),
+    Layer(16, 32, size=32, window=1, stride=2),
+]
+
+
+def jax_run(convolve: Callable[..., Any], layer: Layer, steps: int) -> Run:
+    """A compiled loop in which each step moves the images and the kernel along their gradients."""
+    import jax
+
+    size, window = layer.size, layer.window
+    x = jax.random.normal(jax.random.key(0), (layer.batch, size, size, layer.channels))
+    kernel = jax.random.normal(jax.random.key(1), (window, window, layer.channels, layer.features)) / 10
+
+    def step(carry: Any, _: None) -> Any:
+        y, pull = jax.vjp(lambda x, kernel: convolve(x, kernel, layer.stride), *carry)
+        moved = [value + 1e-6 * gradient for value, gradient in zip(carry, pull(y), strict=True)]
+        return (carry[0] if layer.first else moved[0], moved[1]), None
+
+    loop = jax.jit(lambda carry: jax.lax.scan(step, carry, None, length=steps)[0]).lower((x, kernel)).compile()
+    return lambda: jax.block_until_ready(loop((x, kernel)))
+
+
+def torch_run(layer: Layer, steps: int, channels_last: bool = False) -> Run:
+    import torch
+
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    x = torch.randn(layer.batch, layer.channels, layer.size, layer.size).to(memory_format=layout)
+    kernel = torch.randn(layer.features, layer.channels, layer.window, layer.window).to(memory_format=layout) / 10
+    learned = [kernel.requires_grad_()] if layer.first else [x.requires_grad_(), kernel.requires_grad_()]
+
+    def loop() -> None:
+        for _ in range(steps):
+            y = torch.nn.functional.conv2d(x, kernel, stride=layer.stride, padding=layer.window // 2)
+            gradients = torch.autograd.grad(y, learned, y.detach())
+            with torch.no_grad():
+                for value, gradient in zip(learned, gradients, strict=True):
+                    value.add_(gradient, alpha=1e-6)
+
+    return loop
+
+
+def xla_convolve(x: Any, kernel: Any, stride: int = 1) -> Any:
+    from jax import lax
+
+    return lax.conv_general_dilated(x, kernel, (stride, stride), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+
+def take_turns(runs: dict[str, Run], rounds: int, clock: Clock) -> dict[str, list[float]]:
+    """Milliseconds of each run in each round, after one run of each that does not count."""
+    for run in runs.values():
+        run()
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(rounds):
+        for name, run in runs.items():
+            start = clock()
+            run()
+            times[name].append(1e3 * (clock() - start))
+    return times
+
+
+def measure(layer: Layer, rounds: int, steps: int, with_xla: bool, clock: Clock) -> dict[str, list[float]]:
+    """Milliseconds a step, by contestant and round. XLA's own is so slow that one step a round is enough."""
+    from roamax.models.conv import conv2d
+
+    runs = {
+        "PyTorch": torch_run(layer, steps),
+        "PyTorch, channels last": torch_run(layer, steps, channels_last=True),
+        "roamax": jax_run(conv2d, layer, steps),
+    }
+    if with_xla:
+        runs["XLA"] = jax_run(xla_convolve, layer, 1)
+    times = take_turns(runs, rounds, clock)
+    return {name: [t / (1 if name == "XLA" else steps) for t in series] for name, series in times.items()}
+
+
+def report(layer: Layer, times: dict[str, list[float]]) -> dict[str, Any]:
+    rows = {}
+    for name, series in times.items():
+        ratio = statistics.median(t / mark for t, mark in zip(series, times["PyTorch"], strict=True))
+        rows[name] = {"ms": statistics.median(series), "ratio": ratio}
+        print(f"{layer!s:28} {name:24} {rows[name]['ms']:9.2f} ms {ratio:8.2f} x PyTorch", flush=True)
+    return {"layer": layer._asdict(), "contestants": rows}
+
+
+def one_core() -> Clock:
+    """Must come before JAX and PyTorch start their threads."""
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    os.environ["OMP_NUM_THREADS"] = "1"
+    return time.process_time
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--steps", type=int, default=8, help="steps of the loop in a round")
+    parser.add_argument("--one-core", action="store_true", help="processor time on one core")
+    parser.add_argument("--no-xla", action="store_true", help="leave out XLA's own convolution, which takes seconds")
+    parser.add_argument("--all-layers", action="store_true", help="also first layers, strides, and those of ResNets")
+    parser.add_argument("--out", help="write the table to this JSON file as well")
+    arguments = parser.parse_args()
+
+    clock = one_core() if arguments.one_core else time.perf_counter
+    layers = MARK + OTHERS * arguments.all_layers
+    table = []
+    for layer in layers:
+        times = measure(layer, arguments.rounds, arguments.steps, layer in MARK and not arguments.no_xla, clock)
+        table.append(report(layer, times))
+    if arguments.out:
+        with open(arguments.out, "w") as file:
+            json.dump(table, file, indent=2)
+
+
+if __name__ == "__main__":
+    main()
