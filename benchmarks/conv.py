@@ -5,6 +5,34 @@
 
 needs the extra `torch`. The contestants take turns, round after round; the table has the median time of a step and
 the median over rounds of the ratio to PyTorch in its default layout.
+
+The ways that were tried, by `benchmarks/conv_ways.py`: milliseconds at 8, 16 and 32 channels on two cores (wall-clock)
+and on one (processor time), on a Xeon with AVX-512. `roamax.models.conv` takes the best of each column.
+
+    forward  XLA's own                                              2.8   4.2  15.3 |   5.4   8.0  15.1
+    forward  nine shifted products, summed                          4.6  12.2  26.1 |   7.5  19.9  48.9
+    forward  patches, one product, chunks of 16                     4.9  11.9  25.7 |   8.1  18.7  41.1
+    forward  columns, one product, rows summed                      2.4   8.0  17.2 |   4.5  13.0  31.9
+    forward  columns, one product, rows summed, chunks of 8         3.7  10.3  20.0 |   3.5   9.7  27.0
+    forward  XLA's own on groups of 2 outputs, chunks of 4          2.5   6.6  22.6 |   3.6   6.1  21.1
+    forward  XLA's own on groups of 2 outputs                       1.7   5.7  19.8 |   3.2   5.6  20.0
+    forward  XLA's own on groups of 4 outputs                       2.4   8.6  31.2 |   2.6   7.8  30.5
+    forward  XLA's own, 16 pieces                                   3.8   7.7  10.8 |   6.0   9.3  17.2
+    forward  XLA's own on groups of 2 outputs, 8 pieces             2.1   5.9  19.4 |   3.3   5.7  19.6
+    forward  XLA's own on groups of 2 outputs, 16 pieces            2.3   4.4  13.5 |   3.7   6.2  21.4
+    forward  XLA's own on groups of 4 outputs, 16 pieces            1.8   5.7  20.0 |   2.8   8.8  32.3
+    gradient patches by g, one product                             10.9  21.4  52.6 |  20.9  42.9 107.6
+    gradient patches by g, chunks of 8                              7.0  14.3  36.6 |  11.8  23.6  70.4
+    gradient nine shifted products, chunks of 8                     9.5  12.3  26.1 |   9.4  16.6  58.9
+    gradient images as channels of a convolution, chunks of 16      4.0   9.1  25.7 |   4.4   8.9  25.4
+    gradient columns of x by rows of g, one product                 3.1   8.9  28.3 |   5.4  14.5  44.4
+    gradient columns of x by rows of g, chunks of 8                 3.6   7.6  22.5 |   4.1  10.6  37.8
+    gradient columns of x by rows of g, chunks of 2                 3.8   7.6  25.0 |   3.8   7.7  30.6
+    gradient columns of x by rows of g, chunks of 1                 3.9  11.5  24.8 |   4.0   7.8  24.3
+    gradient columns of x by rows of g, stacks of 2, chunks of 8    3.5   6.5  17.6 |   4.0  10.2  36.3
+    gradient columns of x by rows of g, stacks of 2, chunks of 16   3.1   6.7  17.2 |   4.9  11.4  36.9
+    gradient columns of x by rows of g, stacks of 4, chunks of 16   3.1   6.7  17.2 |   4.9  11.1  36.5
+    gradient columns of x by rows of g, x transposed, chunks of 1   4.8  10.9  31.4 |   4.8  10.8  28.0
 """
 
 import argparse

@@ -1,19 +1,21 @@
 """The ways that were tried to compute a 3x3 convolution and its kernel gradient on CPU inside `lax.scan`.
 
-    python benchmarks/conv_ways.py
+    python benchmarks/conv_ways.py                # wall-clock time on all cores
+    python benchmarks/conv_ways.py --one-core     # processor time on one core
 
-prints the milliseconds of processor time on one core for 28x28 images, batch 128, at 8, 16 and 32 channels: the
-table in `benchmarks/conv.py`. The input gradient is a forward convolution. (XLA's own kernel gradient takes
-seconds: see there.)
+prints the milliseconds for 28x28 images, batch 128, at 8, 16 and 32 channels: the tables in `benchmarks/conv.py`.
+The input gradient is a forward convolution. (XLA's own kernel gradient takes seconds: see there.)
 """
 
+import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from conv import Layer, one_core, take_turns, xla_convolve
 
-CLOCK = one_core()
+CLOCK = one_core() if "--one-core" in sys.argv else time.perf_counter
 
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
@@ -93,8 +95,10 @@ def rows_beside(g: jax.Array) -> jax.Array:
     return jnp.concatenate([g[:, 2 - i : 2 - i + height] for i in NEAR], axis=3)
 
 
-def columns_by_rows(x: jax.Array, g: jax.Array) -> jax.Array:
-    product = tall_product(columns_beside(x), rows_beside(g))
+def columns_by_rows(x: jax.Array, g: jax.Array, stack: int = 1) -> jax.Array:
+    """One product, or a stack of products whose results are added."""
+    left, right = (images.reshape(stack, -1, images.shape[3]) for images in (columns_beside(x), rows_beside(g)))
+    product = sum(lax.dot_general(left, right, (((1,), (1,)), ((0,), (0,)))))
     return product.reshape(3, x.shape[3], 3, g.shape[3]).transpose(2, 0, 1, 3)
 
 
@@ -114,7 +118,14 @@ def images_as_channels(x: jax.Array, g: jax.Array) -> jax.Array:
     return product.transpose(1, 2, 0, 3)
 
 
-# ---- In chunks of images, in a loop ----
+# ---- In chunks of images, in a loop or as separate operations ----
+
+
+def in_pieces(way: Callable[..., jax.Array], count: int) -> Callable[..., jax.Array]:
+    def cut(x: jax.Array, kernel: jax.Array) -> jax.Array:
+        return jnp.concatenate([way(piece, kernel) for piece in jnp.split(x, count)])
+
+    return cut
 
 
 def mapped(way: Callable[..., jax.Array], size: int) -> Callable[..., jax.Array]:
@@ -144,6 +155,10 @@ FORWARD = {
     "XLA's own on groups of 2 outputs, chunks of 4": mapped(partial(grouped, 2), 4),
     "XLA's own on groups of 2 outputs": partial(grouped, 2),
     "XLA's own on groups of 4 outputs": partial(grouped, 4),
+    "XLA's own, 16 pieces": in_pieces(xla_convolve, 16),
+    "XLA's own on groups of 2 outputs, 8 pieces": in_pieces(partial(grouped, 2), 8),
+    "XLA's own on groups of 2 outputs, 16 pieces": in_pieces(partial(grouped, 2), 16),
+    "XLA's own on groups of 4 outputs, 16 pieces": in_pieces(partial(grouped, 4), 16),
 }
 GRADIENT = {
     "patches by g, one product": patches_gradient,
@@ -154,7 +169,10 @@ GRADIENT = {
     "columns of x by rows of g, chunks of 8": summed(columns_by_rows, 8),
     "columns of x by rows of g, chunks of 2": summed(columns_by_rows, 2),
     "columns of x by rows of g, chunks of 1": summed(columns_by_rows, 1),
-    "the same, x transposed first, chunks of 1": summed(transposed_columns_by_rows, 1),
+    "columns of x by rows of g, stacks of 2, chunks of 8": summed(partial(columns_by_rows, stack=2), 8),
+    "columns of x by rows of g, stacks of 2, chunks of 16": summed(partial(columns_by_rows, stack=2), 16),
+    "columns of x by rows of g, stacks of 4, chunks of 16": summed(partial(columns_by_rows, stack=4), 16),
+    "columns of x by rows of g, x transposed, chunks of 1": summed(transposed_columns_by_rows, 1),
 }
 
 

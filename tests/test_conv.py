@@ -140,7 +140,7 @@ def test_no_convolution_with_a_window_as_large_as_the_image_in_a_training_step()
         return {tuple(int(n) for n in call.split("x")) for call in calls}
 
     assert any(28 in shape for shape in step(xla_conv)), "the kernel gradient of XLA has the window 28x28"
-    assert step(conv2d) == {(3, 4, 16, 32)}
+    assert all(max(shape[:2]) <= 4 for shape in step(conv2d))
 
 
 def test_input_gradient_is_not_computed_where_only_weights_are_learned():

@@ -11,6 +11,7 @@ are bilinear, and transposing any of them gives another of them. So they are thr
 formula that suits a CPU, and JAX derives the rest: reverse over reverse, forward over reverse, and so on.
 """
 
+import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -26,8 +27,14 @@ from jax.interpreters import ad, batching, mlir
 from roamax.errors import check
 
 LAYOUT = ("NHWC", "HWIO", "NHWC")
-# What a chunk of images and its shifted copies may occupy: they should still be in a core's own cache when used.
-CHUNK_BYTES = 640 * 1024
+# Images that are treated at a time, with their shifted copies, should still be in the caches when used.
+CHUNK_BYTES_ONE_CORE, CHUNK_BYTES = 640 * 1024, 5 * 1024 * 1024
+# XLA:CPU wakes another core for every eight more operations that are ready.
+PIECES_A_CORE, MOST_PIECES = 8, 64
+# Up to so many channels and features XLA:CPU uses all cores for a convolution; beyond, one, but that one well.
+NARROW = 16
+# Up to so many channels (those of images) the work is too little to be shared.
+IMAGE_CHANNELS = 4
 
 
 class Geometry(NamedTuple):
@@ -103,6 +110,12 @@ class Conv(nn.Module):
 # ---- How each product is computed on a CPU ----
 
 
+def _cores() -> int:
+    """The cores that a device has for itself."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, usable // jax.local_device_count())
+
+
 def _convolve(x: jax.Array, kernel: jax.Array, *, geometry: Geometry) -> jax.Array:
     """XLA's own convolution, made wide enough: `group` neighbouring outputs as one with `group` times the features.
 
@@ -116,20 +129,38 @@ def _convolve(x: jax.Array, kernel: jax.Array, *, geometry: Geometry) -> jax.Arr
     group = _group(channels, features, width)
     places = [(stride * place, stride * (group - 1 - place)) for place in range(group)]
     wide = jnp.concatenate([jnp.pad(kernel, ((0, 0), place, (0, 0), (0, 0))) for place in places], axis=3)
-    y = lax.conv_general_dilated(x, wide, (stride, stride * group), geometry.padding, dimension_numbers=LAYOUT)
-    return y.reshape(-1, height, width, features)
+    strides = (stride, stride * group)
+    return _xla_convolve(x, wide, strides, geometry.padding).reshape(-1, height, width, features)
 
 
 def _group(channels: int, features: int, width: int) -> int:
-    """XLA:CPU takes its fast way when channels or features exceed 16.
+    """How many outputs to compute as one: to leave the narrow case on one core, to fill it on several.
 
-    It falters at exactly 32 features of an odd number of channels.
+    (Beyond the narrow case, XLA:CPU falters at exactly 32 features of an odd number of channels.)
     """
-    for group in (1, 2, 4):
+    fitting = [group for group in (1, 2, 4) if width % group == 0]
+    if _cores() > 1 and channels > IMAGE_CHANNELS:
+        return max((group for group in fitting if max(channels, group * features) <= NARROW), default=1)
+    for group in fitting:
         total = group * features
-        if width % group == 0 and max(channels, total) > 16 and not (total == 32 and channels % 2 == 1 < channels):
+        if max(channels, total) > NARROW and not (total == 32 and channels % 2 == 1 < channels):
             return group
     return 1
+
+
+def _xla_convolve(
+    x: jax.Array, kernel: jax.Array, strides: tuple[int, int], padding: Any, spread: tuple[int, int] = (1, 1)
+) -> jax.Array:
+    """XLA's own convolution, cut into pieces of the batch where it would use only one core of several."""
+
+    def convolve(images: jax.Array) -> jax.Array:
+        return lax.conv_general_dilated(images, kernel, strides, padding, spread, dimension_numbers=LAYOUT)
+
+    size = max(2, -(-len(x) // min(PIECES_A_CORE * _cores(), MOST_PIECES)))
+    few = x.shape[3] <= IMAGE_CHANNELS or max(kernel.shape[2:]) <= NARROW
+    if _cores() == 1 or few or len(x) % size:
+        return convolve(x)
+    return jnp.concatenate([convolve(x[start : start + size]) for start in range(0, len(x), size)])
 
 
 def _pointwise(x: jax.Array, matrix: jax.Array) -> jax.Array:
@@ -151,16 +182,14 @@ def _input_gradient(g: jax.Array, kernel: jax.Array, *, geometry: Geometry) -> j
     if geometry.window == (1, 1):
         spread = [(0, 0, 0), *((low, high, stride - 1) for low, high in padding), (0, 0, 0)]
         return lax.pad(_pointwise(g, adjoint[0, 0]), jnp.zeros((), g.dtype), spread)
-    return lax.conv_general_dilated(
-        g, adjoint, (1, 1), padding, lhs_dilation=(stride, stride), dimension_numbers=LAYOUT
-    )
+    return _xla_convolve(g, adjoint, (1, 1), padding, spread=(stride, stride))
 
 
 def _kernel_gradient(x: jax.Array, g: jax.Array, *, geometry: Geometry) -> jax.Array:
-    """The sum over chunks of images that fit in a core's own cache together with their shifted copies."""
+    """The sum over chunks of images that fit in the caches together with their shifted copies."""
     count, height, width, channels = x.shape
     per_image = height * width * (geometry.window[1] * channels + geometry.window[0] * g.shape[3]) * x.dtype.itemsize
-    fit = max(1, min(count, CHUNK_BYTES // per_image))
+    fit = max(1, min(count, (CHUNK_BYTES_ONE_CORE if _cores() == 1 else CHUNK_BYTES) // per_image))
     size = max(divisor for divisor in range(1, fit + 1) if count % divisor == 0)
 
     def add_chunk(index: jax.Array, total: jax.Array) -> jax.Array:
@@ -183,13 +212,13 @@ def _kernel_gradient_chunk(x: jax.Array, g: jax.Array, geometry: Geometry) -> ja
     height, width = geometry.output
     channels, features = x.shape[3], g.shape[3]
     column_slices = [slice(j, j + stride * (width - 1) + 1, stride) for j in range(columns)]
-    if stride == 1:
+    if stride == 1 and channels > 1:
         x = jnp.pad(x, ((0, 0), (0, 0), (left, right), (0, 0)))
         x = jnp.concatenate([x[:, :, across] for across in column_slices], axis=3)
         g = jnp.pad(g, ((0, 0), (bottom, top), (0, 0), (0, 0)))
         g = jnp.concatenate([g[:, i : i + height] for i in reversed(range(rows))], axis=3)
         return _tall_product(x, g).reshape(columns, channels, rows, features).transpose(2, 0, 1, 3)
-    # Rows of x and g do not run in step, so all shifts are in x; only a quarter of the pixels are left.
+    # All shifts in x: it has one channel, or a stride leaves a quarter of the pixels and rows that do not run in step.
     row_slices = [slice(i, i + stride * (height - 1) + 1, stride) for i in range(rows)]
     x = jnp.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)))
     x = jnp.concatenate([x[:, down, across] for down in row_slices for across in column_slices], axis=3)
@@ -197,8 +226,11 @@ def _kernel_gradient_chunk(x: jax.Array, g: jax.Array, geometry: Geometry) -> ja
 
 
 def _tall_product(x: jax.Array, g: jax.Array) -> jax.Array:
-    """Sum over all pixels: (..., A), (..., B) -> (A, B)."""
-    return lax.dot_general(x.reshape(-1, x.shape[-1]), g.reshape(-1, g.shape[-1]), (((0,), (0,)), ((), ())))
+    """Sum over all pixels: (images, H, W, A), (images, H, W, B) -> (A, B)."""
+    # XLA:CPU shares one product with a long sum badly among cores, and a stack of products well.
+    stack = 1 if _cores() == 1 or len(x) % 2 else 2
+    x, g = (images.reshape(stack, -1, images.shape[3]) for images in (x, g))
+    return lax.dot_general(x, g, (((1,), (1,)), ((0,), (0,)))).sum(0)
 
 
 # ---- The three products as primitives: each other's transposes, and rules for vmap ----
