@@ -2,7 +2,9 @@
 
 A learned sampler treats all scalar parameters alike, but scales their features tensor by tensor. So the
 leaves of a tree are laid one after another, each filled up with zeros to whole groups of 64 numbers. A group
-belongs to one tensor: whatever differs by tensor is kept by group, and one kernel moves the whole tree.
+belongs to one tensor: whatever differs by tensor is kept by group, and one kernel moves the whole tree. A large
+tree ends in groups of zeros, counted as its last tensor's, so that the cores of a machine get equal shares: XLA:CPU
+makes a loop several times as slow that it cannot share out evenly.
 """
 
 import math
@@ -17,6 +19,8 @@ import numpy as np
 from roamax.types import Key, Params
 
 GROUP = 64
+SHARES, WORTH_SHARING = 48, 128
+"""More groups than the second number are filled up to a multiple of the first."""
 LARGE = 2**18
 """From so many parameters on, scratch memory matters more than the time to compile."""
 STABILISER = 1e-5
@@ -50,6 +54,8 @@ class Groups:
     def owners(self) -> np.ndarray:
         """The index of the leaf that each group belongs to."""
         counts = [-(-size // GROUP) for size in self.sizes]
+        if sum(counts) > WORTH_SHARING:
+            counts[-1] += -sum(counts) % SHARES
         return np.repeat(np.arange(len(counts), dtype=np.int32), counts)
 
     @property
@@ -62,7 +68,8 @@ class Groups:
         parts = [jnp.zeros(0, self.dtype)]
         for leaf, size in zip(jax.tree.leaves(tree), self.sizes, strict=True):
             parts.append(jnp.pad(jnp.ravel(leaf).astype(self.dtype), (0, -size % GROUP)))
-        return jnp.concatenate(parts).reshape(-1, GROUP)
+        filling = math.prod(self.shape) - sum(part.size for part in parts)
+        return jnp.concatenate([*parts, jnp.zeros(filling, self.dtype)]).reshape(self.shape)
 
     def unpack(self, groups: jax.Array) -> Params:
         """The tree that `pack` makes `groups` of; what stands in the filling is dropped."""
@@ -75,21 +82,20 @@ class Groups:
     def noise(self, key: Key) -> jax.Array:
         """Standard normal numbers, (groups, 64).
 
-        JAX's generator takes four arrays of scratch on a CPU: for a large tree it works on sixteenths in turn.
+        JAX's generator takes four arrays of scratch on a CPU: for a large tree it works on one share after another.
         """
         count, width = self.shape
         if count * width < LARGE:
             return jax.random.normal(key, self.shape, self.dtype)
-        parts = np.diff(np.linspace(0, count, 17).astype(int))
-        keys = jax.random.split(key, len(parts))
-        return jnp.concatenate(
-            [jax.random.normal(k, (int(rows), width), self.dtype) for k, rows in zip(keys, parts, strict=True)]
-        )
+        share = (count // SHARES, width)
+        keys = jax.random.split(key, SHARES)
+        return jax.lax.map(lambda key: jax.random.normal(key, share, self.dtype), keys).reshape(self.shape)
 
     def without_filling(self, groups: jax.Array) -> jax.Array:
         """`groups` with zeros for filling."""
         counts = [np.minimum(GROUP, np.arange(size, 0, -GROUP)) for size in self.sizes]
-        used = np.concatenate([np.zeros(0, int), *counts]).astype(np.int32)
+        used = np.concatenate(counts) if counts else np.zeros(0, int)
+        used = np.pad(used, (0, len(self.owners) - len(used))).astype(np.int32)
         return jnp.where(jnp.arange(GROUP, dtype=jnp.int32)[None] < used[:, None], groups, 0)
 
     def inverse_rms(self, feature: jax.Array) -> jax.Array:
