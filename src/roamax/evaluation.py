@@ -4,7 +4,7 @@ A record is plain JSON, so that `metrics.json` holds it and a report can be made
 """
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from roamax.data import corruptions
 from roamax.draws import Draws
 from roamax.errors import FileError, InputError, check
 from roamax.predict import predict, predict_draws
+from roamax.progress import progress_bar
 from roamax.tasks import Task, TaskSpec, build
 from roamax.types import Params
 
@@ -64,9 +65,33 @@ def evaluate(
     reference: str | Path | None = None,
     draws: int | None = None,
     data_dir: str | Path | None = None,
+    progress: bool | None = None,
 ) -> dict[str, Any]:
-    """Everything about a run, as JSON holds it. `draws` limits how many of each chain are used."""
+    """Everything about a run, as JSON holds it. `draws` limits how many of each chain are used.
+
+    `progress=None` shows a bar where standard error is a terminal.
+    """
     positions = run.draws if draws is None else _first(run.draws, draws)
+    # What can be missing is looked for before anything that takes long.
+    foreign = {name: _foreign_images(run, name, data_dir) for name in ood}
+    other = None if reference is None else _read_predictive(Path(reference))
+    corrupted = list(itertools.product(corruptions.KINDS, range(1, 6))) if corrupt else []
+    if corrupt and run.config["task"].get("halve"):
+        raise InputError("`corruptions` must be measured on images of full size; got a run with `halve`.")
+    with progress_bar("evaluating", 3 + len(foreign) + len(corrupted), show=progress) as report:
+        done = itertools.count(1)
+        return _measure(run, positions, foreign, other, corrupted, data_dir, lambda note: report(next(done), note))
+
+
+def _measure(
+    run: Run,
+    positions: Draws,
+    foreign: Mapping[str, np.ndarray],
+    reference: np.ndarray | None,
+    corrupted: Sequence[tuple[str, int]],
+    data_dir: str | Path | None,
+    report: Callable[[str], None],
+) -> dict[str, Any]:
     steps = positions.steps
     record: dict[str, Any] = {
         "run": run.folder.name,
@@ -80,8 +105,10 @@ def evaluate(
     x, y = run.task.test
     if not jnp.issubdtype(y.dtype, jnp.integer):
         return record | _regression(run.task, positions)
+    report("predictions")
     log_probs = predict_draws(run.task.apply, positions, x)
     average = metrics.average(log_probs)
+    report("landscape")
     record |= {
         "scores": metrics.summary(log_probs, y) | {"entropy": float(metrics.entropy(average).mean())},
         "by_draws": by_draws(log_probs, np.asarray(y)),
@@ -91,12 +118,17 @@ def evaluate(
     }
     if len(log_probs) > 1:
         record["scores"]["mutual_information"] = float(metrics.mutual_information(log_probs).mean())
-    if ood:
-        record["ood"] = {name: _foreign(run, positions, average, name, data_dir) for name in ood}
-    if corrupt:
-        record["corruptions"] = _corrupted(run, positions, data_dir)
+    report("foreign images")
+    for name, images in foreign.items():
+        record.setdefault("ood", {})[name] = _foreign(run, positions, average, images)
+        report(name)
+    if corrupted:
+        record["corruptions"] = _corrupted(run, positions, corrupted, data_dir, report)
     if reference is not None:
-        record["reference"] = _against(average, Path(reference))
+        record["reference"] = {
+            "agreement": metrics.agreement(average, reference),
+            "total_variation": metrics.total_variation(average, reference),
+        }
     return record
 
 
@@ -176,13 +208,15 @@ def _as_arrays(position: Params) -> Params:
     return jax.tree.map(jnp.asarray, position)
 
 
-def _foreign(run: Run, draws: Draws, average: Any, name: str, data_dir: str | Path | None) -> dict[str, Any]:
-    shape = np.shape(run.task.test[0])[1:]
-    x = as_shape(data.load(name, data_dir).x_test, shape, name)
-    foreign = metrics.average(predict_draws(run.task.apply, draws, x))
+def _foreign_images(run: Run, name: str, data_dir: str | Path | None) -> np.ndarray:
+    return as_shape(data.load(name, data_dir).x_test, np.shape(run.task.test[0])[1:], name)
+
+
+def _foreign(run: Run, draws: Draws, average: Any, images: np.ndarray) -> dict[str, Any]:
+    foreign = predict(run.task.apply, draws, images)
     histograms = {
-        kind: np.histogram(np.exp(np.asarray(log_probs).max(axis=1)), BINS, (0.0, 1.0), density=True)[0].tolist()
-        for kind, log_probs in (("known", average), ("foreign", foreign))
+        kind: np.histogram(probs.max(axis=1), BINS, (0.0, 1.0), density=True)[0].tolist()
+        for kind, probs in (("known", np.exp(average)), ("foreign", foreign))
     }
     return {"auroc": metrics.ood_auroc(average, foreign), "confidence": histograms}
 
@@ -207,31 +241,30 @@ def as_shape(x: np.ndarray, shape: tuple[int, ...], name: str) -> np.ndarray:
     return x
 
 
-def _corrupted(run: Run, draws: Draws, data_dir: str | Path | None) -> dict[str, Any]:
-    name = run.config["task"]["data"]
-    if run.config["task"].get("halve"):
-        raise InputError("`corruptions` must be measured on images of full size; got a run with `halve`.")
-    predictions, labels = {}, None
-    for kind, severity in itertools.product(corruptions.KINDS, range(1, 6)):
-        x, labels = data.corrupted(name, kind, severity, data_dir)
-        predictions[kind, severity] = metrics.average(predict_draws(run.task.apply, draws, x))
-    assert labels is not None
+def _corrupted(
+    run: Run,
+    draws: Draws,
+    kinds: Iterable[tuple[str, int]],
+    data_dir: str | Path | None,
+    report: Callable[[str], None],
+) -> dict[str, Any]:
+    predictions, labels = {}, np.zeros(0)
+    for kind, severity in kinds:
+        x, labels = data.corrupted(run.config["task"]["data"], kind, severity, data_dir)
+        predictions[kind, severity] = predict(run.task.apply, draws, x)
+        report(f"{kind} {severity}")
     return {
         kind: {str(severity): value for severity, value in row.items()}
         for kind, row in metrics.by_corruption(predictions, labels).items()
     }
 
 
-def _against(average: Any, path: Path) -> dict[str, float]:
+def _read_predictive(path: Path) -> np.ndarray:
     try:
         with np.load(path, allow_pickle=False) as stored:
-            probs = np.asarray(stored["probs"])
+            return np.asarray(stored["probs"])
     except (OSError, KeyError, ValueError) as error:
         raise FileError(f"{path} must be an npz file with an array `probs` (inputs, classes).") from error
-    return {
-        "agreement": metrics.agreement(average, probs),
-        "total_variation": metrics.total_variation(average, probs),
-    }
 
 
 def names_of(records: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -25,7 +25,9 @@ def list_data(data_dir: Path | None = None, json: bool = False) -> None:
         return
     for row in rows:
         row["there"] = "yes" if row["present"] else "no"
-        row["held_to"] = row["checksum"].removeprefix("published ")
+        row["held_to"] = {"first download (recorded)": "recorded", "none needed": "–"}.get(
+            row["checksum"], row["checksum"].removeprefix("published ")
+        )
         row["size"] = f"{row['num_bytes'] / 1e6:.0f} MB" if row["num_bytes"] else "–"
     columns = [
         Column("name", "name"),
@@ -36,6 +38,7 @@ def list_data(data_dir: Path | None = None, json: bool = False) -> None:
         Column("licence", "licence"),
     ]
     print_table(f"Data sets in {data.data_dir(data_dir)}", columns, rows)
+    print("checksum: as published, or recorded at the first download here and held to from then on")
 
 
 def fetch(name: Annotated[str, tyro.conf.Positional], data_dir: Path | None = None, quiet: bool = False) -> None:

@@ -20,7 +20,7 @@ def evaluate(
 ) -> None:
     """Measure everything about a run, finished or still running, and write metrics.json into its folder.
 
-    Example: roamax evaluate runs/fashion --ood mnist notmnist_test --format markdown
+    Example: roamax evaluate runs/fashion --ood mnist notmnist --format markdown
 
     Args:
         dir: A folder that `roamax sample` made.
@@ -41,7 +41,15 @@ def evaluate(
     from roamax.experiments.compare import write_results
 
     run = evaluation.open_run(dir, data_dir)
-    record = evaluation.evaluate(run, ood=ood, corrupt=corruptions, reference=reference, draws=draws, data_dir=data_dir)
+    record = evaluation.evaluate(
+        run,
+        ood=ood,
+        corrupt=corruptions,
+        reference=reference,
+        draws=draws,
+        data_dir=data_dir,
+        progress=False if quiet else None,
+    )
     write_results(dir / "metrics.json", record)
     if not quiet:
         show(record if format == "json" else summary_rows(record))
