@@ -38,7 +38,7 @@ def list_data(data_dir: Path | None = None, json: bool = False) -> None:
         Column("licence", "licence"),
     ]
     print_table(f"Data sets in {data.data_dir(data_dir)}", columns, rows)
-    print("checksum: as published, or recorded at the first download here and held to from then on")
+    print("recorded: the checksum of the first download here, held to from then on")
 
 
 def fetch(name: Annotated[str, tyro.conf.Positional], data_dir: Path | None = None, quiet: bool = False) -> None:

@@ -136,16 +136,19 @@ def _convolve(x: jax.Array, kernel: jax.Array, *, geometry: Geometry) -> jax.Arr
 def _group(channels: int, features: int, width: int) -> int:
     """How many outputs to compute as one: to leave the narrow case on one core, to fill it on several.
 
-    (Beyond the narrow case, XLA:CPU falters at exactly 32 features of an odd number of channels.)
+    Beyond the narrow case, XLA:CPU falters at exactly 32 features of an odd number of channels, and many channels
+    times many features that are mostly zeros cost more than they gain.
     """
-    fitting = [group for group in (1, 2, 4) if width % group == 0]
-    if _cores() > 1 and channels > IMAGE_CHANNELS:
-        return max((group for group in fitting if max(channels, group * features) <= NARROW), default=1)
-    for group in fitting:
+    groups = [group for group in (1, 2, 4, 7, 8) if width % group == 0]
+    narrow = max((group for group in groups if group * features <= NARROW), default=1)
+    if max(channels, features) > NARROW or (_cores() > 1 and channels > IMAGE_CHANNELS):
+        return 1 if channels > NARROW else narrow
+    for group in groups:
         total = group * features
-        if max(channels, total) > NARROW and not (total == 32 and channels % 2 == 1 < channels):
+        falters = total == 2 * NARROW and channels % 2 == 1 < channels
+        if total > NARROW and not falters and (total <= 2 * NARROW or channels <= IMAGE_CHANNELS):
             return group
-    return 1
+    return narrow
 
 
 def _xla_convolve(
