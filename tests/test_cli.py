@@ -62,6 +62,12 @@ def test_sample_goes_on_where_it_stopped(run_folder, tmp_path, capsys):
     assert storage.read_json(tmp_path / "run" / "draws" / "manifest.json")["draws"][: len(kept)] == kept
 
 
+def test_sample_has_defaults_for_regression_too(tmp_path, capsys):
+    words = ["sample", "--data", "regression_1d", "--model", "mlp_regression", "--out", str(tmp_path / "run")]
+    main([*words, "--burn-in", "1000", "--thinning", "50", "--num-samples", "8", "--json"])
+    assert json.loads(capsys.readouterr().out)["rmse"] < 0.3, "a constant has 0.7"
+
+
 def test_evaluate_and_report_describe_a_run(run_folder, tmp_path, capsys):
     probs = np.full((360, 10), 0.1, np.float32)
     np.savez(tmp_path / "other.npz", probs=probs)

@@ -29,6 +29,7 @@ def named_sampler(
     num_steps: int,
     num_samples: int,
     init: Callable[[Key], Params] | None = None,
+    regression: bool = False,
     lr: float | None = None,
     momentum_decay: float = 0.1,
     **options: Any,
@@ -39,10 +40,11 @@ def named_sampler(
     and win over what follows from `lr`. Cyclical SGMCMC gets one cycle, and an ensemble one member, for each draw.
     """
     build = lookup(_BUILDERS, name, "sampler")
-    if lr is not None and name not in _DEFAULT_LR:
+    defaults = _REGRESSION_LR if regression else _CLASSIFICATION_LR
+    if lr is not None and name not in defaults:
         raise InputError(f"`lr` must not be given for {name}, whose steps are not in those terms; got {lr}.")
     n = posterior.num_data
-    rate = _DEFAULT_LR.get(name) if lr is None else lr
+    rate = defaults.get(name) if lr is None else lr
     settings: dict[str, Any] = {}
     if name in ("sgld", "psgld"):
         settings = {"step_size": rate / n} if rate else {}
@@ -60,7 +62,9 @@ def named_sampler(
     return build(posterior, **{**settings, **options})
 
 
-_DEFAULT_LR = {"sgld": 0.1, "psgld": 1e-3, "sghmc": 0.05, "cyclical": 0.1, "ensemble": 0.1}
+_CLASSIFICATION_LR = {"sgld": 0.1, "psgld": 1e-3, "sghmc": 0.05, "cyclical": 0.1, "ensemble": 0.1}
+# A Gaussian likelihood grows steep as its scale is learned: what suits a cross-entropy diverges.
+_REGRESSION_LR = {"sgld": 0.002, "psgld": 1e-3, "sghmc": 0.001, "cyclical": 5e-4, "ensemble": 0.005}
 
 _BUILDERS: dict[str, Callable[..., Sampler]] = {
     "sgld": sgld,
