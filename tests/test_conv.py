@@ -11,6 +11,7 @@ from jax import lax
 from jax.test_util import check_grads
 
 from roamax.errors import InputError
+from roamax.models import conv
 from roamax.models.conv import Conv, conv2d, max_pool2x2
 
 CASES = {
@@ -53,8 +54,10 @@ def value_and_gradients(convolve):
     return jax.jit(jax.value_and_grad(loss, argnums=(0, 1), has_aux=True))
 
 
+@pytest.mark.parametrize("cores", [1, 4])
 @pytest.mark.parametrize("case", CASES)
-def test_value_and_gradients_are_those_of_xla(case):
+def test_value_and_gradients_are_those_of_xla(case, cores, monkeypatch):
+    monkeypatch.setattr(conv, "_cores", lambda: cores)
     image, window, stride, channels, features = CASES[case]
     x, kernel = operands(image, window, channels, features)
     got = value_and_gradients(lambda x, k: conv2d(x, k, stride))(x, kernel)
@@ -140,7 +143,8 @@ def test_no_convolution_with_a_window_as_large_as_the_image_in_a_training_step()
         return {tuple(int(n) for n in call.split("x")) for call in calls}
 
     assert any(28 in shape for shape in step(xla_conv)), "the kernel gradient of XLA has the window 28x28"
-    assert all(max(shape[:2]) <= 4 for shape in step(conv2d))
+    assert step(conv2d)
+    assert {max(shape[:2]) for shape in step(conv2d)} <= {3, 4}
 
 
 def test_input_gradient_is_not_computed_where_only_weights_are_learned():

@@ -82,6 +82,7 @@ def toy_family(step_size):
 TASKS = TaskDistribution("blobs", (linear_task("blobs/a"), linear_task("blobs/b", seed=1)))
 SMALL = TrainConfig(
     stages=(
+        Stage("tbptt", 4, 20, 2, 5, learning_rate=0.05),
         Stage("es", 4, 20, 2, 5, pairs=2, tasks=2, learning_rate=0.05),
         Stage("pes", 6, 20, 2, 5, truncation=5, pairs=2, learning_rate=0.05),
     ),
@@ -231,7 +232,7 @@ def test_tasks_that_differ_in_data_alone_compile_once(toy):
     worker = Worker(dataclasses.replace(SMALL, held_out=31), TASKS)
     meta_params = toy_family(0.03).init(jax.random.key(0))
     key = np.asarray(jax.random.key_data(jax.random.key(1)))
-    first, second = (worker.run(meta_params, Job(0, task, key, 1)) for task in (0, 1))
+    first, second = (worker.run(meta_params, Job(1, task, key, 1)) for task in (0, 1))
     assert first.compile_seconds > 0
     assert second.compile_seconds == 0
     assert first.loss != second.loss
@@ -308,14 +309,13 @@ def test_evolution_strategies_are_unbiased(estimator, truncations):
     np.testing.assert_array_less(np.abs(blocks.mean(0) - exact), 4.5 * error)
 
 
-SAMPLERS = [pytest.param(name, marks=pytest.mark.slow) for name in get_args(SamplerName)]
+OTHER_SAMPLERS = [pytest.param(name, marks=pytest.mark.slow) for name in get_args(SamplerName) if name != "l2e"]
 
 
-@pytest.mark.parametrize("sampler", ["toy", *SAMPLERS])
+@pytest.mark.parametrize("sampler", ["l2e", *OTHER_SAMPLERS])
 def test_backpropagation_matches_finite_differences(sampler, float64):
     task = linear_task(dtype=jnp.float64)
-    config = SMALL if sampler == "toy" else dataclasses.replace(SMALL, sampler=sampler)
-    family = toy_family(0.03) if sampler == "toy" else make_family(config, 0.003)
+    family = make_family(dataclasses.replace(SMALL, sampler=sampler), 0.003)
     problem = inner.problem(family, task, objectives.bma(), memory=4, held_out=32)
     meta_params = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), problem.family.init(jax.random.key(3)))
     key, data = jax.random.key(4), (task.train, task.valid)
@@ -407,7 +407,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(toy, tmp_path):
     meta.train(SMALL, whole, tasks=TASKS)
     child = subprocess.Popen([sys.executable, "-c", CHILD, str(Path(__file__).parent), str(broken)])
     deadline = time.monotonic() + 200
-    while not (broken / "log.csv").exists() or len(log.read_rows(broken / "log.csv")) < 8:
+    while not (broken / "log.csv").exists() or len(log.read_rows(broken / "log.csv")) < 11:
         assert child.poll() is None, "the child ended before it could be killed"
         assert time.monotonic() < deadline
         time.sleep(0.002)
