@@ -103,7 +103,7 @@ def _measure(
         "diagnostics": _diagnostics(run, positions, steps),
     }
     x, y = run.task.test
-    if not jnp.issubdtype(y.dtype, jnp.integer):
+    if run.task.is_regression:
         return record | _regression(run.task, positions)
     report("predictions")
     log_probs = predict_draws(run.task.apply, positions, x)

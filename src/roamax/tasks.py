@@ -37,6 +37,11 @@ class Task(NamedTuple):
     test: Batch
     batch_size: int
 
+    @property
+    def is_regression(self) -> bool:
+        """Whether targets are real numbers instead of classes."""
+        return not _are_classes(self.test[1])
+
 
 def make_task(
     name: str,

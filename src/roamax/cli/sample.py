@@ -77,8 +77,7 @@ def sample(
     task = spec.build(data_dir)
     chosen = named_sampler(
         sampler, task.posterior, num_steps=burn_in + num_samples * thinning, num_samples=num_samples, init=task.init,
-        regression=not jax.numpy.issubdtype(task.test[1].dtype, jax.numpy.integer), lr=lr,
-        momentum_decay=momentum_decay, **parse_pairs(settings, "settings"),
+        regression=task.is_regression, lr=lr, momentum_decay=momentum_decay, **parse_pairs(settings, "settings"),
     )  # fmt: skip
     by_members = sampler in ("cyclical", "ensemble")
     begun = time.monotonic()

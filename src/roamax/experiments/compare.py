@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from roamax import metrics, storage
@@ -95,7 +94,7 @@ def run_method(
 def score(task: Task, draws: Draws) -> dict[str, float]:
     """The metrics of the averaged prediction on the task's test set, for classes or for real targets."""
     x, y = task.test
-    if not jnp.issubdtype(y.dtype, jnp.integer):
+    if task.is_regression:
         mean, std = predict(task.apply, draws, x)
         return {
             "rmse": metrics.rmse(mean, y),
