@@ -5,9 +5,6 @@ from collections.abc import Callable, Iterator
 
 from roamax.tasks import TaskSpec
 
-FEW = 2000
-
-
 def paper() -> Iterator[TaskSpec]:
     """The paper's 120 tasks: four data sets, channels {4, 8, 16}, depth 1 to 5, residual or not."""
     data_sets = ("mnist", "fashion_mnist", "emnist_balanced", "bloodmnist")
@@ -22,12 +19,12 @@ def small() -> Iterator[TaskSpec]:
 
 
 def cpu() -> Iterator[TaskSpec]:
-    """30 tasks that two cores can work through: three data sets at 14x14, three MLPs and five CNNs each.
+    """36 tasks that two cores can work through: three data sets at 14x14, three MLPs and five CNNs each.
 
     MLPs cost a fraction of a CNN and what is learned on them transfers; the CNNs bring shared weights, depth and
-    shortcuts. The smallest of both come a second time with few examples: weights that had only seen many ran into
-    overconfidence on small data, where noise is large beside the gradient. Grey data sets have equal sizes, so that
-    each network compiles once for both.
+    shortcuts. The smallest of both come again with few examples: weights that had only seen many grew the networks'
+    parameters without end on small data, into overconfidence. Grey data sets have equal sizes, so that each network
+    compiles once for both.
     """
     sizes = {"mnist": 50_000, "fashion_mnist": 50_000, "bloodmnist": 10_000}
     for data, train_size in sizes.items():
@@ -35,8 +32,9 @@ def cpu() -> Iterator[TaskSpec]:
             yield TaskSpec(data, "mlp", {"hidden": hidden}, halve=True, train_size=train_size)
         for channels, depth, residual in ((4, 1, False), (8, 1, True), (8, 2, False), (4, 2, True), (4, 3, True)):
             yield _cnn(data, channels, depth, residual, halve=True, train_size=train_size)
-        yield TaskSpec(data, "mlp", {"hidden": [32]}, halve=True, train_size=FEW)
-        yield _cnn(data, 4, 1, residual=False, halve=True, train_size=FEW)
+        for hidden, few in (([32], 500), ([32], 2000), ([32, 32], 2000)):
+            yield TaskSpec(data, "mlp", {"hidden": hidden}, halve=True, train_size=few)
+        yield _cnn(data, 4, 1, residual=False, halve=True, train_size=2000)
 
 
 def smoke() -> Iterator[TaskSpec]:
