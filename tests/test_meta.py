@@ -18,7 +18,7 @@ import pytest
 
 from roamax import meta, priors, storage, trees
 from roamax.errors import FileError, InputError
-from roamax.meta import PRESETS, Stage, TrainConfig, es, inner, log, objectives, tbptt
+from roamax.meta import PRESETS, Stage, TrainConfig, es, inner, log, objectives, tbptt, trainer, worker
 from roamax.meta.config import SamplerName, from_json, to_json
 from roamax.meta.estimators import Slot, eligible, estimate, new_slots
 from roamax.meta.families import make_family
@@ -100,7 +100,7 @@ SMALL = TrainConfig(
 
 def use_toy_family(setattr=setattr):
     """Meta-train the toy family, whatever the config says."""
-    for module in (meta.worker, meta.trainer):
+    for module in (worker, trainer):
         setattr(module, "make_family", lambda config, step_size: toy_family(step_size))
 
 
@@ -354,6 +354,17 @@ def test_non_finite_losses_are_counted_and_without_effect():
     all_bad = made({0, 3, 4})
     assert all_bad.gradient is None
     assert all_bad.bad == 3
+
+
+def test_an_exploded_gradient_does_not_drown_the_others():
+    stage = Stage("tbptt", 100, 10, 1, 10, pairs=2)
+    config = dataclasses.replace(SMALL, stages=(stage,), clip_norm=0.5)
+
+    def run(meta_params, jobs):
+        return [Result(1.0, gradient) for gradient in (jnp.asarray([3e8, 4e8]), jnp.asarray([0.0, -0.2]))]
+
+    made = estimate(run, jnp.zeros(2), config, ["toy"], jax.random.key(2), 0, new_slots(stage, 0))
+    np.testing.assert_allclose(np.asarray(made.gradient), [0.3 / 2, (0.4 - 0.2) / 2], rtol=1e-5)
 
 
 def test_a_pair_that_diverged_starts_a_new_unroll():

@@ -86,7 +86,7 @@ class TrainConfig:
     """Passes of the network a step (l2e)."""
 
     clip_norm: float = 1.0
-    """The meta-gradient's norm is clipped to this."""
+    """The meta-gradient's norm is clipped to this, and before that of each unroll's gradient by backpropagation."""
     beta1: float = 0.9
     """Adam's decay of the mean gradient."""
     beta2: float = 0.99
