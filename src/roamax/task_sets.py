@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 from roamax.tasks import TaskSpec
 
+
 def paper() -> Iterator[TaskSpec]:
     """The paper's 120 tasks: four data sets, channels {4, 8, 16}, depth 1 to 5, residual or not."""
     data_sets = ("mnist", "fashion_mnist", "emnist_balanced", "bloodmnist")
