@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from roamax import storage, trees
 from roamax.errors import FileError, InputError
+from roamax.runs import check_tensors, make_folder
 from roamax.types import Params
 
 FORMAT = 1
@@ -140,34 +142,31 @@ class FolderStore:
     def __init__(self, folder: Path, num_chains: int | None = None, like: Params | None = None):
         self.folder = folder
         self._treedef = None if like is None else jax.tree.structure(like)
-        self._names = None if like is None else list(trees.named_leaves(like))
+        self._like = None if like is None else trees.named_leaves(like)
         self._manifest = folder / "manifest.json"
         if num_chains is not None and not self._manifest.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            storage.write_json(self._manifest, {"format": FORMAT, "num_chains": num_chains, "draws": []})
+            make_folder(folder)
+            self._write_manifest(num_chains, [])
         self.num_chains, self._entries = self._read_manifest()
+        if num_chains not in (None, self.num_chains):
+            raise FileError(f"{self._manifest} is damaged: it is of {self.num_chains} chains, not {num_chains}.")
         self.steps = [draw[0]["step"] for draw in self._entries]
 
+    def _write_manifest(self, num_chains: int, entries: list[list[dict[str, Any]]]) -> None:
+        storage.write_sealed(self._manifest, {"format": FORMAT, "num_chains": num_chains, "draws": entries})
+
     def _read_manifest(self) -> tuple[int, list[list[dict[str, Any]]]]:
-        listed = storage.read_json(self._manifest)
-        try:
-            if listed["format"] != FORMAT:
-                raise FileError(f"{self._manifest} has format {listed['format']}; this version reads {FORMAT}.")
-            num_chains, entries = int(listed["num_chains"]), listed["draws"]
-            good = num_chains >= 1 and all(
-                len(draw) == num_chains
-                and all(
-                    Path(e["file"]).name == e["file"] and int(e["step"]) > 0 and len(e["sha256"]) == 64 for e in draw
-                )
-                for draw in entries
-            )
-        except (KeyError, TypeError, ValueError, AttributeError):
-            good = False
-        if not good:
-            raise FileError(
-                f"{self._manifest} is damaged: it is not a list of draws. Restore it, or remove the folder."
-            )
-        return num_chains, entries
+        listed = storage.read_sealed(self._manifest)
+        fields: list[Any] = [listed.get(field) for field in ("format", "num_chains", "draws")]
+        found, num_chains, entries = fields
+        if storage.is_whole(found) and found != FORMAT:
+            raise FileError(f"{self._manifest} has format {found}; this version reads {FORMAT}.")
+        if found == FORMAT and storage.is_whole(num_chains, 1) and isinstance(entries, list):
+            good = all(_is_draw(draw, num_chains) for draw in entries)
+            steps = [draw[0]["step"] for draw in entries] if good else []
+            if good and steps == sorted(set(steps)):
+                return num_chains, entries
+        raise FileError(f"{self._manifest} is damaged: it is not a list of draws. Restore it, or remove the folder.")
 
     def add(self, positions: Params, step: int) -> None:
         """Write one draw of every chain, then list it. A draw that is listed already is left as it is."""
@@ -181,17 +180,36 @@ class FolderStore:
             storage.write_bytes(self.folder / name, content)
             entry.append({"file": name, "step": step, "sha256": storage.checksum(content), "bytes": len(content)})
         entries = [*self._entries, entry]
-        storage.write_json(self._manifest, {"format": FORMAT, "num_chains": self.num_chains, "draws": entries})
+        self._write_manifest(self.num_chains, entries)
         self._entries = entries
         self.steps.append(step)
 
     def get(self, chain: int, draw: int) -> Params:
-        """Read one position, checked against its checksum."""
+        """Read one position, checked against its checksum and, where they are known, its shapes and dtypes."""
         entry = self._entries[draw][chain]
         path = self.folder / entry["file"]
         tensors = storage.read_tensors(path, entry["sha256"])
-        if self._treedef is None or self._names is None:
-            return trees.from_named_leaves(tensors)
-        if set(self._names) != set(tensors):
-            raise FileError(f"{path} holds other tensors than expected: {', '.join(sorted(tensors))}.")
-        return jax.tree.unflatten(self._treedef, [tensors[name] for name in self._names])
+        for name, tensor in tensors.items():
+            if not (jnp.issubdtype(tensor.dtype, jnp.floating) and np.isfinite(tensor).all()):
+                raise FileError(f"{path} is no draw: its tensor {name!r:.80} does not hold finite numbers.")
+        if self._treedef is None or self._like is None:
+            try:
+                return trees.from_named_leaves(tensors)
+            except InputError as error:
+                raise FileError(f"{path} is no draw: {error}") from error
+        if self._like.keys() != tensors.keys():
+            raise FileError(f"{path} holds other tensors than expected: {', '.join(sorted(tensors)):.200}.")
+        check_tensors(path, tensors, {name: leaf for name, leaf in self._like.items() if hasattr(leaf, "dtype")})
+        return jax.tree.unflatten(self._treedef, [tensors[name] for name in self._like])
+
+
+def _is_draw(draw: Any, num_chains: int) -> bool:
+    """Whether an entry of a manifest lists one file a chain, all of one step."""
+    return (
+        isinstance(draw, list)
+        and len(draw) == num_chains
+        and all(isinstance(entry, dict) for entry in draw)
+        and all(storage.is_plain_name(entry.get("file")) and storage.is_whole(entry.get("step"), 1) for entry in draw)
+        and all(isinstance(entry.get("sha256"), str) for entry in draw)
+        and len({entry["step"] for entry in draw}) == 1
+    )

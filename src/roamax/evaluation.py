@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from roamax import data, diagnostics, landscape, metrics, runs, storage, trees
-from roamax.data import corruptions
+from roamax.data import archives, corruptions
 from roamax.draws import Draws
 from roamax.errors import FileError, InputError, check
 from roamax.predict import predict, predict_draws
@@ -41,17 +41,15 @@ class Run(NamedTuple):
 def open_run(folder: str | Path, data_dir: str | Path | None = None) -> Run:
     """The run in a folder that `roamax sample` made, finished or still running."""
     folder = Path(folder)
-    config = storage.read_json(folder / "config.json")
+    path = folder / "config.json"
+    config = storage.read_json(path)
     if not isinstance(config, dict) or not isinstance(config.get("task"), dict):
-        raise FileError(f"{folder / 'config.json'} does not say which task it is of: `roamax sample` makes such runs.")
-    try:
-        spec = TaskSpec(**config["task"])
-    except TypeError as error:
-        raise FileError(
-            f"{folder / 'config.json'} is damaged: its task has other fields than this version's."
-        ) from error
-    task = build(spec, data_dir)
-    like = jax.eval_shape(task.init, jax.random.key(0))
+        raise FileError(f"{path} does not say which task it is of: `roamax sample` makes such runs.")
+    if not isinstance(config.get("sampler"), dict):
+        raise FileError(f"{path} is damaged: it does not say which sampler made the run.")
+    with archives.reading(path, "restore it"):
+        task = build(TaskSpec(**config["task"]), data_dir)
+        like = jax.eval_shape(task.init, jax.random.key(0))
     draws = Draws.load(folder, like=like)
     check(draws.num_draws > 0, "DIR", "hold at least one draw by now", folder)
     return Run(folder, config, task, draws, runs.seconds_taken(folder / "state"))
@@ -94,9 +92,10 @@ def _measure(
 ) -> dict[str, Any]:
     steps = positions.steps
     record: dict[str, Any] = {
+        **runs.provenance(run.config["task"].get("seed", 0)),
         "run": run.folder.name,
         "task": run.task.name,
-        "sampler": dict(run.config.get("sampler", {})),
+        "sampler": dict(run.config["sampler"]),
         "num_chains": positions.num_chains,
         "num_draws": positions.num_draws,
         "cost": {"seconds_per_step": None if run.seconds is None else run.seconds / run.draws.steps[-1]},
@@ -260,11 +259,13 @@ def _corrupted(
 
 
 def _read_predictive(path: Path) -> np.ndarray:
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            return np.asarray(stored["probs"])
-    except (OSError, KeyError, ValueError) as error:
-        raise FileError(f"{path} must be an npz file with an array `probs` (inputs, classes).") from error
+    rule = "be an npz file with an array `probs` (inputs, classes) of finite numbers"
+    with archives.reading(path, f"it must {rule}"):
+        arrays = archives.npz_arrays(path, lambda name: name == "probs")
+    probs = arrays.get("probs", np.zeros(0))
+    if probs.ndim != 2 or probs.dtype.kind != "f" or not np.isfinite(probs).all():
+        raise FileError(f"{path} must {rule}; got {probs.dtype} of shape {probs.shape}.")
+    return probs
 
 
 def names_of(records: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -6,7 +6,12 @@ state/        the checkpoint to go on from: `checkpoint.json` names the file and
 """
 
 import hashlib
+import math
+import platform
+import re
+import sys
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,7 +38,7 @@ def claim(folder: Path, config: Mapping[str, Any], *, may_grow: tuple[str, ...] 
     path = folder / "config.json"
     if not path.exists():
         make_folder(folder)
-        if any(entry.name not in (".lock", "config.json") for entry in folder.iterdir()):
+        if any(entry.name != ".lock" and not _is_half_a_config(entry) for entry in folder.iterdir()):
             raise InputError(
                 f"`out` must be a new or empty folder, or one of a run; got {folder} with other files in it."
             )
@@ -55,57 +60,72 @@ def claim(folder: Path, config: Mapping[str, Any], *, may_grow: tuple[str, ...] 
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
-    """Write the state, then point to it, then remove the one before."""
-    make_folder(folder)
-    content = storage.pack_tensors(
-        {str(i): np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(checkpoint.state))}
-    )
-    name = f"step-{checkpoint.step:012d}.safetensors"
-    storage.write_bytes(folder / name, content)
-    pointer = {
-        "file": name,
-        "sha256": storage.checksum(content),
-        "step": checkpoint.step,
-        "seconds": checkpoint.seconds,
-    }
-    storage.write_json(folder / "checkpoint.json", pointer)
-    for old in folder.glob("step-*.safetensors"):
-        if old.name != name:
-            old.unlink(missing_ok=True)
+    """Write a checkpoint in the place of the one before."""
+    leaves = {str(i): np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(checkpoint.state))}
+    write_state(folder, leaves, {"step": checkpoint.step, "seconds": checkpoint.seconds})
 
 
 def load_checkpoint(folder: Path, like: Any) -> Checkpoint | None:
     """The checkpoint in `folder`, in the structure of `like`, or None where there is none yet."""
+    pointer = read_pointer(folder)
+    if pointer is None:
+        return None
+    path, tensors = read_state(folder, pointer)
+    leaves, treedef = jax.tree.flatten(like)
+    check_tensors(path, tensors, {str(i): leaf for i, leaf in enumerate(leaves)})
+    restored = [tensors[str(i)] for i in range(len(leaves))]
+    return Checkpoint(jax.tree.unflatten(treedef, restored), pointer["step"], pointer["seconds"])
+
+
+def write_state(folder: Path, tensors: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+    """Write named arrays, then point to them with `facts` (a `step` among them), then remove the ones before."""
+    make_folder(folder)
+    content = storage.pack_tensors(dict(tensors))
+    name = f"step-{facts['step']:012d}.safetensors"
+    storage.write_bytes(folder / name, content)
+    storage.write_sealed(folder / "checkpoint.json", {"file": name, "sha256": storage.checksum(content), **facts})
+    for old in folder.glob("step-*.safetensors"):
+        if old.name != name:
+            with storage.writing(old):
+                old.unlink(missing_ok=True)
+
+
+def read_pointer(folder: Path) -> dict[str, Any] | None:
+    """The facts about the state in `folder`, and where it is; None where there is none yet."""
     path = folder / "checkpoint.json"
     if not path.exists():
         return None
-    pointer = storage.read_json(path)
-    try:
-        name, step, seconds = pointer["file"], int(pointer["step"]), float(pointer["seconds"])
-        sha256 = str(pointer["sha256"])
-        good = Path(name).name == name and step >= 0
-    except (KeyError, TypeError, ValueError):
-        good = False
-    if not good:
+    pointer = storage.read_sealed(path)
+    name, step, seconds = (pointer.get(field) for field in ("file", "step", "seconds"))
+    is_ours = storage.is_plain_name(name) and re.fullmatch(r"step-0*(\d+)\.safetensors", str(name))
+    good = is_ours and storage.is_whole(step) and int(is_ours[1]) == step and isinstance(pointer.get("sha256"), str)
+    if not good or not isinstance(seconds, int | float) or not math.isfinite(seconds):
         raise FileError(
             f"{path} is damaged: it does not point to a checkpoint. Remove the folder {folder} to start anew."
         )
-    tensors = storage.read_tensors(folder / name, sha256)
-    leaves, treedef = jax.tree.flatten(like)
-    restored = [tensors.get(str(i)) for i in range(len(leaves))]
-    for old, new in zip(leaves, restored, strict=True):
-        if new is None or new.shape != np.shape(old) or new.dtype != np.asarray(old).dtype:
-            raise FileError(f"{folder / name} holds another state than this run's. Remove {folder} to start anew.")
-    return Checkpoint(jax.tree.unflatten(treedef, restored), step, seconds)
+    return pointer
+
+
+def read_state(folder: Path, pointer: Mapping[str, Any]) -> tuple[Path, dict[str, np.ndarray]]:
+    """The file that `pointer` names, and its arrays."""
+    path = folder / pointer["file"]
+    return path, storage.read_tensors(path, pointer["sha256"])
+
+
+def check_tensors(path: Path, tensors: Mapping[str, np.ndarray], like: Mapping[str, Any]) -> None:
+    """Raise a `FileError` that names `path` unless its arrays have the names, shapes and dtypes of those in `like`."""
+    for name, leaf in like.items():
+        found = tensors.get(name)
+        shape, dtype = np.shape(leaf), np.dtype(leaf.dtype) if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
+        if found is None or (found.shape, found.dtype) != (shape, dtype):
+            got = "nothing" if found is None else f"{found.dtype}{list(found.shape)}"
+            raise FileError(f"{path} is of another run or version: {name} must be {dtype}{list(shape)}; got {got}.")
 
 
 def seconds_taken(folder: Path) -> float | None:
     """How long the run with this state folder has taken up to its checkpoint, or None where there is none yet."""
-    path = folder / "checkpoint.json"
-    if not path.exists():
-        return None
-    pointer = storage.read_json(path)
-    return float(pointer["seconds"]) if isinstance(pointer, dict) and "seconds" in pointer else None
+    pointer = read_pointer(folder)
+    return None if pointer is None else float(pointer["seconds"])
 
 
 def fingerprint(tree: Any) -> dict[str, Any]:
@@ -124,12 +144,28 @@ def fingerprint(tree: Any) -> dict[str, Any]:
     return {"arrays": shapes, "sha256": digest.hexdigest()[:16]}
 
 
+def provenance(seed: int) -> dict[str, Any]:
+    """What made a result: the command, the seed, the versions and the kind of machine."""
+    packages = ("roamax", "jax", "jaxlib", "numpy")
+    return {
+        "command": " ".join(["roamax", *sys.argv[1:]]),
+        "seed": seed,
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
+        "devices": [str(device) for device in jax.local_devices()],
+    }
+
+
 def make_folder(folder: Path) -> None:
     """Make a folder and those above it, unless it is there."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FileError(f"{folder} could not be made: {error.strerror}.") from error
+
+
+def _is_half_a_config(path: Path) -> bool:
+    """Whether a run that was killed at its very first write has left this."""
+    return path.name.startswith(".config.json.") and path.suffix == ".part"
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

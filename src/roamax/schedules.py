@@ -70,7 +70,10 @@ def as_schedule(value: Scalar, argument: str, *, positive: bool = True) -> Sched
     """A schedule from a float or a schedule. A float is checked: finite, and > 0 (or >= 0)."""
     if callable(value):
         return value
-    number = float(value)
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
     good = math.isfinite(number) and (number > 0 if positive else number >= 0)
     check(good, argument, f"be a finite number {'> 0' if positive else '>= 0'}, or a schedule", value)
     return Constant(number)

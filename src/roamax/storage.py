@@ -7,8 +7,9 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +18,29 @@ import numpy as np
 from roamax.errors import FileError
 
 
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn what the system refuses while `path` is being written into one line that names it."""
+    try:
+        yield
+    except OSError as error:
+        raise FileError(f"{path} could not be written: {error.strerror or error}.") from error
+
+
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file so that a reader, or a crash at any moment, finds the old content or the new, never a part."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise FileError(f"{path} could not be written: {error.strerror}.") from error
+    with writing(path):
+        try:
+            with open(temporary, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except OSError:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
 
 
 def read_bytes(path: Path, sha256: str | None = None) -> bytes:
@@ -58,6 +70,36 @@ def read_json(path: Path) -> Any:
         raise FileError(f"{path} is damaged: it is not valid JSON.") from error
 
 
+def write_sealed(path: Path, value: dict[str, Any]) -> None:
+    """Write a JSON object together with its checksum: a flipped digit would still be valid JSON."""
+    write_json(path, {**value, "seal": _seal(value)})
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """The object that `write_sealed` wrote. Files of earlier versions have no seal."""
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise FileError(f"{path} is damaged: it is not a JSON object.")
+    seal = value.pop("seal", None)
+    if seal is not None and seal != _seal(value):
+        raise FileError(f"{path} is damaged: its content is not what was written. Restore it, or remove the folder.")
+    return value
+
+
+def _seal(value: dict[str, Any]) -> str:
+    return checksum(json.dumps(value, sort_keys=True).encode())
+
+
+def is_plain_name(name: Any) -> bool:
+    """Whether `name` is that of a file as this package names them: one that leads to no other folder."""
+    return isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", name) is not None
+
+
+def is_whole(number: Any, least: int = 0) -> bool:
+    """Whether a value from a JSON file is a whole number, and large enough."""
+    return isinstance(number, int) and not isinstance(number, bool) and number >= least
+
+
 def pack_tensors(tensors: dict[str, Any]) -> bytes:
     """Named arrays as the content of a safetensors file."""
     from safetensors.numpy import save
@@ -74,7 +116,7 @@ def read_tensors(path: Path, sha256: str | None = None) -> dict[str, np.ndarray]
     content = read_bytes(path, sha256)
     try:
         return load(content)
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise FileError(f"{path} is damaged: it is not a valid safetensors file.") from error
 
 
@@ -82,20 +124,39 @@ def read_tensors(path: Path, sha256: str | None = None) -> dict[str, np.ndarray]
 def locked(folder: Path) -> Iterator[None]:
     """Hold `folder` for this process; a second process is refused with the first one's pid."""
     path = folder / ".lock"
-    try:
-        file = open(path, "a+")  # noqa: SIM115 (held open by the `with` below, once opening itself has not failed)
-    except OSError as error:
-        raise FileError(f"{path} could not be written: {error.strerror}.") from error
+    with writing(path):
+        # Without a buffer, so that closing has nothing left to write, and to fail at, on a full disk.
+        file = open(path, "a+b", buffering=0)  # noqa: SIM115 (held open by the `with` below)
     with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            file.seek(0)
-            holder = file.read().strip() or "unknown"
-            raise FileError(
-                f"{folder} is in use by process {holder}: wait for it, or choose another folder."
-            ) from error
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
+        with writing(path):
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                file.seek(0)
+                holder = file.read(20).decode(errors="replace").strip() or "unknown"
+                raise FileError(
+                    f"{folder} is in use by process {holder}: wait for it, or choose another folder."
+                ) from error
+            file.truncate(0)
+            file.write(str(os.getpid()).encode())
+        _sweep(folder)
         yield
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what processes that are no more have left half-written."""
+    for part in folder.rglob(".*.part"):
+        pid = part.name.split(".")[-2]
+        if pid.isdecimal() and not _is_running(int(pid)):
+            with suppress(OSError):
+                part.unlink()
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True

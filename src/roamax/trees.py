@@ -95,5 +95,7 @@ def from_named_leaves(leaves: dict[str, Any]) -> Any:
         node = tree
         for part in parents:
             node = node.setdefault(part, {})
+            check(isinstance(node, dict), "names", "not lead through another leaf", repr(name)[:80])
+        check(last not in node, "names", "not lead through another leaf", repr(name)[:80])
         node[last] = leaf
     return tree

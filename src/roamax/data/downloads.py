@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -114,9 +115,13 @@ def _check(file: File, path: Path, folder: Path, subject: str, remedy: str = "No
 def _recorded(folder: Path) -> dict[str, str]:
     path = folder / RECORD
     recorded = read_json(path) if path.exists() else {}
-    if not isinstance(recorded, dict):
+    if not isinstance(recorded, dict) or not all(_is_checksum(checksum) for checksum in recorded.values()):
         raise FileError(f"{path} is damaged: it must hold checksums by file. Remove it.")
     return recorded
+
+
+def _is_checksum(checksum: Any) -> bool:
+    return isinstance(checksum, str) and re.fullmatch(r"sha256:[0-9a-f]{64}", checksum) is not None
 
 
 def _hash(path: Path, algorithm: str) -> str:

@@ -2,19 +2,16 @@
 
 import dataclasses
 import json
-import platform
-import sys
 import time
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from roamax import metrics, storage
 from roamax.draws import Draws
 from roamax.predict import predict, predict_draws
+from roamax.runs import provenance as provenance
 from roamax.sampling import plan_draws, sample
 from roamax.tasks import Task, TaskSpec
 from roamax.types import Key, Sampler
@@ -107,17 +104,6 @@ def score(task: Task, draws: Draws) -> dict[str, float]:
 def task_record(spec: TaskSpec) -> dict[str, Any]:
     """A task's spec as JSON holds it, so that a run folder can rebuild its task."""
     return json.loads(json.dumps(dataclasses.asdict(spec)))
-
-
-def provenance(seed: int) -> dict[str, Any]:
-    """What made a result: the command, the seed, the versions and the kind of machine."""
-    packages = ("roamax", "jax", "jaxlib", "numpy")
-    return {
-        "command": " ".join(["roamax", *sys.argv[1:]]),
-        "seed": seed,
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
-        "devices": [str(device) for device in jax.local_devices()],
-    }
 
 
 def write_results(path: Path, results: dict[str, Any]) -> None:

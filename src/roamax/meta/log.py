@@ -1,12 +1,15 @@
 """The log of a meta-training run: one row of `log.csv` an outer step, and its picture."""
 
 import csv
+import errno
 import io
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from roamax import storage
+from roamax.errors import FileError
 
 
 class Row(NamedTuple):
@@ -35,16 +38,22 @@ class Log:
     def __init__(self, path: Path, step: int):
         kept = [row for row in read_rows(path) if int(row.step) <= step] if path.exists() else []
         storage.write_bytes(path, "".join(map(_line, [Row._fields, *kept])).encode())
-        self._file = path.open("a")
+        self._path = path
+        with storage.writing(path):
+            # Without a buffer, so that closing has nothing left to write, and to fail at, on a full disk.
+            self._file = path.open("ab", buffering=0)
 
     def add(self, row: Row) -> None:
         """Append a row; a kill of this process cannot lose it."""
-        self._file.write(_line(row))
-        self._file.flush()
+        with storage.writing(self._path):
+            line = _line(row).encode()
+            if self._file.write(line) != len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def sync(self) -> None:
         """Bring the rows to the disk, before a checkpoint that counts on them."""
-        os.fsync(self._file.fileno())
+        with storage.writing(self._path):
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
         """Close the file."""
@@ -55,8 +64,11 @@ def read_rows(path: Path) -> list[Row]:
     """The whole rows of a log, as text; a last row that was cut short is left out."""
     lines = storage.read_bytes(path).decode(errors="replace").splitlines(keepends=True)
     whole = [line for line in lines if line.endswith("\n")]
-    parsed = list(csv.reader(whole))[1:]
-    return [Row(*row) for row in parsed if len(row) == len(Row._fields) and row[0].isdigit()]  # type: ignore
+    try:
+        parsed = list(csv.reader(whole))[1:]
+    except csv.Error as error:
+        raise FileError(f"{path} is damaged: {error}. Remove it; a run goes on without.") from error
+    return [Row(*row) for row in parsed if len(row) == len(Row._fields) and row[0].isdecimal()]  # type: ignore
 
 
 def plot(log: Path, picture: Path) -> None:
@@ -76,13 +88,19 @@ def plot(log: Path, picture: Path) -> None:
     axes.plot(steps, losses, "o-", markersize=4, label="validation")
     axes.set(xlabel="outer step", ylabel="meta-loss", yscale="log")
     axes.legend()
-    figure.savefig(picture, dpi=120)
+    content = io.BytesIO()
+    figure.savefig(content, dpi=120, format="png")
     plt.close(figure)
+    storage.write_bytes(picture, content.getvalue())
 
 
 def _column(rows: list[Row], name: str) -> tuple[list[int], list[float]]:
-    filled = [row for row in rows if getattr(row, name) != ""]
-    return [int(row.step) for row in filled], [float(getattr(row, name)) for row in filled]
+    """The steps and the numbers of a column, as far as they are numbers."""
+    points = []
+    for row in rows:
+        with suppress(ValueError):
+            points.append((int(row.step), float(getattr(row, name))))
+    return [step for step, _ in points], [value for _, value in points]
 
 
 def _line(row: tuple) -> str:

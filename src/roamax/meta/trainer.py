@@ -21,7 +21,7 @@ import numpy as np
 
 from roamax import runs, storage, trees
 from roamax import tasks as task_sets
-from roamax.errors import check
+from roamax.errors import FileError, check
 from roamax.meta import cards, checkpoint, log
 from roamax.meta import config as configs
 from roamax.meta.checkpoint import TrainState
@@ -115,6 +115,10 @@ class _Run:
         pointer = checkpoint.read_pointer(folder)
         if pointer is None:
             return None
+        if pointer["step"] > self.config.outer_steps:
+            raise FileError(
+                f"{folder / 'checkpoint.json'} is damaged: {pointer['step']} steps are more than the run's."
+            )
         like = self._initial_weights()
         stage, _ = self.config.stage_at(max(0, pointer["step"] - 1))
         return checkpoint.load(folder, pointer, like, outer_optimizer(self.config, stage).init(like))
@@ -208,6 +212,7 @@ class _Run:
 
     def _sum_up(self, state: TrainState) -> None:
         results = {
+            **runs.provenance(self.config.seed),
             "validation_loss": state.best_loss,
             "outer_steps": state.step,
             "inner_gradients": state.inner_gradients,
@@ -222,10 +227,7 @@ def _claim(out: Path, config: TrainConfig, tasks: TaskDistribution) -> None:
     arguments: dict[str, Any] = {**configs.to_json(config), "task_names": tasks.names()}
     path = out / "config.json"
     if path.exists():
-        written = storage.read_json(path)
-        names = written.pop("task_names", None) if isinstance(written, dict) else None
-        # Settings that have come since the run began have their defaults.
-        before: dict[str, Any] = {**configs.to_json(configs.from_json(written)), "task_names": names}
+        before = _written(path)
         storage.write_json(path, before)
         stages = before["stages"]
         pointer = checkpoint.read_pointer(out / "state")
@@ -237,3 +239,15 @@ def _claim(out: Path, config: TrainConfig, tasks: TaskDistribution) -> None:
         storage.write_json(path, arguments)
     else:
         runs.claim(out, arguments)
+
+
+def _written(path: Path) -> dict[str, Any]:
+    """The arguments that a folder was made with; settings that have come since then have their defaults."""
+    written = storage.read_json(path)
+    names = written.pop("task_names", None) if isinstance(written, dict) else None
+    try:
+        return {**configs.to_json(configs.from_json(written)), "task_names": names}
+    # Whatever JSON holds in the place of a number or a name makes the checks of a config raise anything.
+    except Exception as error:
+        reason = str(error).splitlines()[:1] or [type(error).__name__]
+        raise FileError(f"{path} is damaged or of another version: {reason[0]:.160}") from error

@@ -6,12 +6,13 @@ architectures, inner and outer steps, estimator, seed, date, version) and how th
 """
 
 import builtins
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from roamax import storage, trees
-from roamax.errors import InputError, lookup
+from roamax.errors import FileError, InputError, lookup
 from roamax.types import MetaParams
 
 FOLDER = Path(__file__).parent
@@ -44,21 +45,39 @@ def read(path: str | Path) -> Weights:
     path = Path(path)
     tensors = storage.read_tensors(path)
     card_path = path.with_suffix(".json")
-    card = storage.read_json(card_path) if card_path.exists() else {}
-    meta_params = trees.from_named_leaves({name.replace(".", "/"): tensors[name] for name in sorted(tensors)})
+    card = _read_card(card_path) if card_path.exists() else {}
+    try:
+        meta_params = trees.from_named_leaves({name.replace(".", "/"): tensors[name] for name in sorted(tensors)})
+    except InputError as error:
+        raise FileError(f"{path} does not hold weights: {error}") from error
     return Weights(meta_params, card, str(path))
 
 
-def resolve(meta_params: MetaParams | str | Path, sampler: str) -> Weights:
-    """What the `meta_params` of a learned sampler stand for: "pretrained", a name, a file, or weights themselves."""
+def _read_card(path: Path) -> Mapping[str, Any]:
+    card = storage.read_json(path)
+    if not isinstance(card, dict):
+        raise FileError(f"{path} is damaged: it is not a JSON object.")
+    for name in ("step_size", "friction", "output_scale"):
+        value = card.get(name, 1.0)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not (is_number and 0 < value < math.inf):
+            raise FileError(f"{path} is damaged: its {name} must be a finite number > 0; got {value!r:.80}.")
+    return card
+
+
+def resolve(meta_params: MetaParams | str | Path, sampler: str, argument: str = "meta_params") -> Weights:
+    """What the `meta_params` of a learned sampler stand for: "pretrained", a name, a file, or weights themselves.
+
+    `argument` is what the caller's own caller knows them as.
+    """
     if not isinstance(meta_params, str | Path):
-        return Weights(meta_params)
+        return Weights(meta_params, source=argument)
     name = sampler if meta_params == "pretrained" else str(meta_params)
     if name in list():
         return load(name)
     if meta_params == "pretrained":
         raise InputError(
-            f"`meta_params` must be weights or a file of them, for no weights of {sampler} ship with this version "
+            f"`{argument}` must be weights or a file of them, for no weights of {sampler} ship with this version "
             "yet; got 'pretrained'."
         )
     return read(meta_params)

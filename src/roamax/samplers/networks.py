@@ -34,6 +34,8 @@ def check_mlp(weights: MetaParams, widths: Sequence[int], argument: str) -> None
     for name, leaf in leaves.items():
         shape = jnp.shape(leaf)
         check(shape == expected[name], argument, f"hold {name} of shape {expected[name]}", f"shape {shape}")
+        dtype = jnp.result_type(leaf)
+        check(jnp.issubdtype(dtype, jnp.floating), argument, f"hold {name} as floating-point numbers", dtype)
         finite = isinstance(leaf, Tracer) or bool(np.all(np.isfinite(leaf)))
         check(finite, argument, "be finite", f"NaN or infinity in {name}")
 
