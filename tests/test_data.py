@@ -441,7 +441,7 @@ def test_without_a_published_checksum_the_first_download_is_held_to(monkeypatch,
     with pytest.raises(FileError, match="is not the first fetched file: its sha256 differs"):
         data.fetch("new", tmp_path, progress=False)
     row = next(row for row in data.table(tmp_path) if row.name == "new")
-    assert (row.present, row.checksum) == (False, "first download (recorded)")
+    assert (row.present, row.checksum) == (False, "recorded")
 
 
 def test_what_is_slow_to_parse_is_kept_whole_or_not_at_all(monkeypatch, tmp_path):
@@ -487,8 +487,8 @@ def test_the_registry_is_well_formed():
             assert all(re.match(r"https?://", url) for url in file.urls)
             assert file.checksum is None or re.fullmatch(r"sha256:[0-9a-f]{64}|md5:[0-9a-f]{32}", file.checksum)
     kinds = {row.name: row.checksum for row in data.table("/nowhere")}
-    assert (kinds["mnist"], kinds["bloodmnist"]) == ("published sha256", "published md5")
-    assert (kinds["notmnist"], kinds["digits"]) == ("first download (recorded)", "none needed")
+    assert (kinds["mnist"], kinds["bloodmnist"]) == ("sha256", "md5")
+    assert (kinds["notmnist"], kinds["digits"]) == ("recorded", None)
 
 
 # --- files of the user's

@@ -13,7 +13,11 @@ from roamax.errors import FileError, check, lookup
 
 
 class Row(NamedTuple):
-    """What the list of data sets says of one: `sizes` of training and test set, `num_bytes` to fetch or on disk."""
+    """What the list of data sets says of one: `sizes` of training and test set, `num_bytes` to fetch or on disk.
+
+    `checksum` is what its files are held to: a published one (`sha256`, `md5`), that of the first download
+    (`recorded`), or None, for data that are made and for one's own files.
+    """
 
     name: str
     what: str
@@ -22,7 +26,7 @@ class Row(NamedTuple):
     num_bytes: int
     licence: str
     present: bool
-    checksum: str
+    checksum: str | None
 
 
 def names() -> list[str]:
@@ -100,7 +104,7 @@ def _row(name: str, entry: Entry, folder: Path) -> Row:
     own = folder / f"{name}.npz"
     present = own.exists() or all((folder / file.path).exists() for file in entry.files)
     kinds = {_checksum_kind(file.checksum) for file in entry.files}
-    checksum = "none needed" if not entry.files else ", ".join(sorted(kinds))
+    checksum = ", ".join(sorted(kinds)) or None
     num_bytes = sum(file.num_bytes for file in entry.files)
     return Row(
         name, entry.what, entry.classes, (entry.num_train, entry.num_test), num_bytes, entry.licence, present, checksum
@@ -112,16 +116,16 @@ def _own_row(path: Path) -> Row | None:
     try:
         targets = dataset.npz_targets(path)
     except FileError:
-        return Row(path.stem, "damaged: replace it, or remove it", 0, (0, 0), path.stat().st_size, "", True, "none")
+        return Row(path.stem, "damaged: replace it, or remove it", 0, (0, 0), path.stat().st_size, "", True, None)
     if "y_test" not in targets:
         return None
     sizes = len(targets.get("y_train", ())), len(targets["y_test"])
     classes = dataset.count_classes(targets.values())
-    return Row(path.stem, "your own", classes, sizes, path.stat().st_size, "yours", True, "none")
+    return Row(path.stem, "your own", classes, sizes, path.stat().st_size, "yours", True, None)
 
 
 def _checksum_kind(checksum: str | None) -> str:
-    return "first download (recorded)" if checksum is None else f"published {checksum.partition(':')[0]}"
+    return "recorded" if checksum is None else checksum.partition(":")[0]
 
 
 def _own_files(folder: Path) -> list[Path]:
