@@ -18,6 +18,7 @@ from roamax import runs, storage, trees
 from roamax.data.batches import BatchSource, Window, batch_source
 from roamax.draws import Draws, FolderStore, MemoryStore, Store
 from roamax.errors import DivergenceError, InputError, check
+from roamax.interrupts import noted_interrupts
 from roamax.progress import Report, progress_bar
 from roamax.types import Batch, Key, Params, Sampler
 
@@ -60,7 +61,8 @@ def sample(
     - `about`: what else made the run, as JSON can hold it; kept in the folder's `config.json`, and held to.
     - `progress`: None shows a bar on a terminal.
 
-    A chain that leaves the finite numbers stops the run with a `DivergenceError` whose `draws` are those so far.
+    A chain that leaves the finite numbers stops the run with a `DivergenceError` whose `draws` are those so far. Ctrl-C
+    is a `KeyboardInterrupt` between two segments, with `out` after the state is written: nothing is lost.
     """
     for name, value, least in (("num_samples", num_samples, 1), ("burn_in", burn_in, 0), ("thinning", thinning, 1),
                                ("num_chains", num_chains, 1)):  # fmt: skip
@@ -140,11 +142,20 @@ class _Run(NamedTuple):
         end = self.draw_steps[-1]
         if step < end:
             source = batch_source(data, batch_size, end, replacement=replacement, resumed_at=step)
-            with progress_bar(self.sampler.settings.get("name", "sampling"), end, step, self.progress) as report:
-                self._loop(states, source, step, seconds, report)
+            title = self.sampler.settings.get("name", "sampling")
+            with progress_bar(title, end, step, self.progress) as report, noted_interrupts() as interrupted:
+                self._loop(states, source, step, seconds, report, interrupted)
         return Draws(self.store)
 
-    def _loop(self, states: Any, source: BatchSource, step: int, seconds: float, report: Report) -> None:
+    def _loop(
+        self,
+        states: Any,
+        source: BatchSource,
+        step: int,
+        seconds: float,
+        report: Report,
+        interrupted: Callable[[], bool],
+    ) -> None:
         groups = _groups(len(self.keys))
         segment = _segment(self.sampler.step, source.read, len(self.keys) // len(groups))
         data_keys, step_keys = _purpose(self.keys, 2), _purpose(self.keys, 3)
@@ -171,11 +182,14 @@ class _Run(NamedTuple):
             if step == pending[0]:
                 self.store.add(_host([end.states.position for end in ends]), step)
                 pending.pop(0)
-            is_due = time.monotonic() - saved_at > self.checkpoint_seconds
+            stops = interrupted()
+            is_due = stops or time.monotonic() - saved_at > self.checkpoint_seconds
             if self.state_folder is not None and (is_due or not pending):
                 state = _host([end.states for end in ends])
                 runs.save_checkpoint(self.state_folder, runs.Checkpoint(state, step, time.monotonic() - started))
                 saved_at = time.monotonic()
+            if stops:
+                raise KeyboardInterrupt
             report(step, f"energy {float(np.mean(ends[0].energies)):.5g} · {rate:,.0f} steps/s")
 
     def _stop_if_diverged(self, ends: "list[_Segment]", step: int) -> None:
