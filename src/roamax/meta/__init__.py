@@ -7,9 +7,30 @@
 Task distribution -> inner loop (`inner`) -> objective -> estimator (`es`, `tbptt`) -> outer optimizer -> weights.
 """
 
-from roamax.meta.config import Stage, TrainConfig
-from roamax.meta.engines import LocalEngine, use_cpu_devices
-from roamax.meta.presets import PRESETS
-from roamax.meta.trainer import Trained, train
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from roamax.meta.config import Stage, TrainConfig
+    from roamax.meta.engines import LocalEngine, use_cpu_devices
+    from roamax.meta.presets import PRESETS
+    from roamax.meta.trainer import Trained, train
 
 __all__ = ["PRESETS", "LocalEngine", "Stage", "TrainConfig", "Trained", "train", "use_cpu_devices"]
+
+_HOME = {
+    "LocalEngine": "engines",
+    "PRESETS": "presets",
+    "Stage": "config",
+    "TrainConfig": "config",
+    "Trained": "trainer",
+    "train": "trainer",
+    "use_cpu_devices": "engines",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Presets are numbers: the help of `roamax meta-train` need not wait for JAX.
+    if name in _HOME:
+        return getattr(importlib.import_module(f"roamax.meta.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'roamax.meta' has no attribute {name!r}")
