@@ -2,15 +2,21 @@
 
 import json
 import re
+import shlex
 import shutil
+import signal
 import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
 
-from roamax import storage
-from roamax.cli import main
+from roamax import meta, models, storage
+from roamax.cli import COMMANDS, completion, main, parsing
+from roamax.cli.output import FORMATS
 from roamax.experiments import demo
+from roamax.samplers.named import NAMES
 
 SHORT = ["--data", "digits", "--options", "hidden=[8]", "--batch-size", "32", "--burn-in", "40", "--thinning", "10"]
 
@@ -71,15 +77,15 @@ def test_sample_has_defaults_for_regression_too(tmp_path, capsys):
 def test_evaluate_and_report_describe_a_run(run_folder, tmp_path, capsys):
     probs = np.full((360, 10), 0.1, np.float32)
     np.savez(tmp_path / "other.npz", probs=probs)
-    words = ["evaluate", str(run_folder), "--reference", str(tmp_path / "other.npz"), "--format"]
-    main([*words, "json"])
+    words = ["evaluate", str(run_folder), "--reference", str(tmp_path / "other.npz")]
+    main([*words, "--json"])
     record = json.loads(capsys.readouterr().out)
     assert record == storage.read_json(run_folder / "metrics.json")
     assert record["scores"]["acc"] == pytest.approx(storage.read_json(run_folder / "results.json")["acc"])
     assert record["by_draws"]["nll"][-1] == pytest.approx(record["scores"]["nll"])
     assert 0 < record["reference"]["total_variation"] < 1
     assert np.shape(record["space"]["cosine"]) == (5, 5)
-    main([*words, "latex", "--draws", "3"])
+    main([*words, "--format", "latex", "--draws", "3"])
     assert r"\toprule" in capsys.readouterr().out
     assert storage.read_json(run_folder / "metrics.json")["num_draws"] == 3
 
@@ -120,6 +126,14 @@ def test_a_browser_shows_the_page_without_complaint(run_folder, tmp_path):
     [
         (["smple"], "did you mean 'sample'"),
         (["data"], "data list, data fetch"),
+        (["data", "lst"], "did you mean 'data list'"),
+        (
+            ["sample", "--out", "x", "--num-sampels", "3"],
+            "`--num-sampels` must be an option of roamax sample: did you mean '--num-samples'",
+        ),
+        (["meta-train", "smoke", "--out", "x", "--stages.0.sgima", "1"], "did you mean '--stages.0.sigma'"),
+        (["evaluate"], "DIR"),
+        (["completion", "bsh"], "did you mean 'bash'"),
         (["sample", "--data", "digts", "--out", "x"], "did you mean 'digits'"),
         (["sample", "--model", "mlpp", "--out", "x"], "did you mean 'mlp'"),
         (["sample", "--sampler", "sghcm", "--out", "x"], "did you mean 'sghmc'"),
@@ -142,15 +156,127 @@ def test_bad_input_is_one_line_and_writes_nothing(tmp_path, monkeypatch, capsys,
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock"]
 
 
-def test_help_fits_a_terminal_and_every_command_has_an_example(capsys):
-    from roamax.cli import COMMANDS
+def help_of(name, capsys):
+    with pytest.raises(SystemExit):
+        main([*name.split(), "--help"])
+    return capsys.readouterr().out
 
+
+def test_help_fits_a_terminal_and_every_command_has_an_example(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
     main(["--help"])
-    assert max(map(len, capsys.readouterr().out.splitlines())) <= 90
+    texts = {"": capsys.readouterr().out, **{name: help_of(name, capsys) for name in COMMANDS}}
+    for name, text in texts.items():
+        assert max(map(len, text.splitlines())) <= 80, name
+        assert f"  roamax {name}" in text or not name
+    main(["meta-train", "--help"])
+    assert capsys.readouterr().out.count("\n  meta-train ") == len(meta.PRESETS)
+    for known, command in ((models.names(), "sample"), (NAMES, "sample"), (FORMATS, "evaluate")):
+        assert all(re.sub(r"(resnet)(20|56)", r"\g<1>8", word) in texts[command] for word in known)
+
+
+def test_every_command_can_be_quiet_and_speak_json():
     for name in COMMANDS:
-        with pytest.raises(SystemExit):
-            main([*name.split(), "--help"])
-        assert f"Example: roamax {name}" in capsys.readouterr().out
+        if name != "completion":
+            assert {"--quiet", "--json"} <= set(parsing.options(COMMANDS[name].load())), name
+
+
+def test_the_options_that_are_completed_are_those_of_the_help_text(capsys):
+    for name, command in COMMANDS.items():
+        shown = set(re.findall(r"^ {2}(?:-h, )?(--[\w.-]+)", help_of(name, capsys), re.MULTILINE))
+        assert shown == set(parsing.options(command.load())), name
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("sam", "sample"),
+        ("meta-train sm", "small smoke"),
+        ("sample --sampler sgl", "sgld"),
+        ("sample --num-s", "--num-samples"),
+        ("sample --out ", ""),
+        ("data fetch fash", "fashion_mnist"),
+        ("evaluate --form", "--format"),
+        ("evaluate ru", ""),
+        ("meta-train cpu --stages.1.estimator t", "tbptt"),
+    ],
+)
+def test_bash_completes(completion_script, words, completed):
+    script = f"""
+source {completion_script}
+COMP_WORDS=(roamax {words.rstrip()}{' ""' if words.endswith(" ") else ""})
+COMP_CWORD=$(( ${{#COMP_WORDS[@]}} - 1 ))
+_roamax
+echo "${{COMPREPLY[@]}}"
+"""
+    shown = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert (shown.stdout.strip(), shown.stderr) == (completed, "")
+
+
+@pytest.fixture(scope="module")
+def completion_script(tmp_path_factory):
+    path = tmp_path_factory.mktemp("completion") / "roamax"
+    path.write_text(completion.bash_script(completion.table()))
+    return path
+
+
+def test_other_shells_are_told_the_same(capsys):
+    main(["completion", "fish"])
+    fish = capsys.readouterr().out
+    assert "-l sampler -x -a 'sgld psgld" in fish
+    assert "complete -c roamax -n '__fish_seen_subcommand_from data; and __fish_seen_subcommand_from fetch'" in fish
+    main(["completion", "zsh"])
+    assert capsys.readouterr().out.startswith("#compdef roamax")
+
+
+def interrupt(words, folder, is_time):
+    """Ctrl-C on a command in a process of its own, once it is time: what it says, and its exit code."""
+    code = "from roamax.cli import main; main()"
+    command = [sys.executable, "-c", code, *words, "--out", str(folder)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        while not is_time():
+            assert process.poll() is None, "it ended before it could be interrupted"
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        printed, said = process.communicate(timeout=60)
+    assert printed == ""
+    assert "Traceback" not in said
+    return said, process.returncode
+
+
+def test_interrupted_sampling_says_how_to_go_on_and_goes_on_from_there(tmp_path, capsys):
+    folder = tmp_path / "my run"
+    words = ["sample", "--options", "hidden=[8]", "--batch-size", "32", "--burn-in", "0", "--thinning", "2000"]
+    words += ["--num-samples", "1000"]
+    manifest = folder / "draws" / "manifest.json"
+    said, code = interrupt(words, folder, lambda: manifest.exists() and storage.read_json(manifest)["draws"])
+    assert code == 130
+    assert said == f"roamax: stopped. To go on: {shlex.join(['roamax', *words, '--out', str(folder)])}\n"
+    step = storage.read_json(folder / "state" / "checkpoint.json")["step"]
+    drawn = len(storage.read_json(manifest)["draws"])
+    assert step >= 2000 * drawn, "the state of the moment is kept, not one of long ago"
+    # With fewer draws to take than asked for first, so that the test ends.
+    config = storage.read_json(folder / "config.json")
+    storage.write_json(folder / "config.json", {**config, "num_samples": drawn})
+    main([*words[:-1], str(drawn + 1), "--out", str(folder), "--json"])
+    assert json.loads(capsys.readouterr().out)["draws"] == drawn + 1
+
+
+def test_interrupted_meta_training_says_how_to_go_on_and_goes_on_from_there(tmp_path, capsys):
+    folder = tmp_path / "meta"
+    # One kind of unroll for both stages and validation, so that little has to be compiled.
+    unroll = ["--stages.0.estimator", "es", "--stages.0.inner-steps", "120", "--stages.0.thinning", "10"]
+    words = ["meta-train", "smoke", *unroll, "--stages.0.outer-steps", "4", "--stages.1.outer-steps", "1"]
+    words += ["--valid-problems", "1", "--held-out", "64"]
+    said, code = interrupt(words, folder, (folder / "state" / "checkpoint.json").exists)
+    assert code == 130
+    assert said.startswith("roamax: stopped. To go on: roamax meta-train smoke ")
+    before = (folder / "log.csv").read_text().splitlines()
+    main([*words, "--out", str(folder), "--json"])
+    assert json.loads(capsys.readouterr().out)["loss"] > 0
+    after = (folder / "log.csv").read_text().splitlines()
+    assert len(after) == 1 + 6
+    assert after[:2] == before[:2], "the time in the first row shows that it was not run again"
 
 
 def test_data_list_fits_a_terminal(monkeypatch, capsys, tmp_path):

@@ -1,106 +1,111 @@
 """The command line. Commands import what they need when they run, so that help is there at once."""
 
-import contextlib
-import functools
 import importlib
-import io
 import os
-import re
+import shlex
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, NoReturn
 
 from roamax.errors import DivergenceError, FileError, InputError, nearest
 
+
+class Command(NamedTuple):
+    """A command: the function behind it and the module of `roamax.cli` that holds it, and a line for the overview.
+
+    `resumes` says that the same command again goes on where it was stopped.
+    """
+
+    module: str
+    function: str
+    summary: str
+    resumes: bool = False
+
+    def load(self) -> Callable[..., None]:
+        """The function, whose docstring is the help text and whose parameters are the options."""
+        return getattr(importlib.import_module(f"roamax.cli.{self.module}"), self.function)
+
+
 COMMANDS = {
-    "demo": ("demo", "demo", "Compare every sampler with a deep ensemble on digits, in two minutes."),
-    "sample": ("sample", "sample", "Sample the posterior of a network on a data set."),
-    "evaluate": ("evaluate", "evaluate", "Measure everything about a run."),
-    "report": ("report", "report", "One HTML page about runs side by side."),
-    "meta-train paper": ("meta_train", "paper", "Learn a sampler with the paper's numbers."),
-    "meta-train small": ("meta_train", "small", "The same on the small tasks of its ablation."),
-    "meta-train cpu": ("meta_train", "cpu", "Learn a sampler on two cores, in hours."),
-    "meta-train smoke": ("meta_train", "smoke", "See meta-training work, in under a minute."),
-    "data list": ("data", "list_data", "Show the data sets, and which of them are here."),
-    "data fetch": ("data", "fetch", "Download a data set and check it."),
+    "demo": Command("demo", "demo", "Compare every sampler on digits, in two minutes.", resumes=True),
+    "sample": Command("sample", "sample", "Sample the posterior of a network on a data set.", resumes=True),
+    "evaluate": Command("evaluate", "evaluate", "Measure everything about a run."),
+    "report": Command("report", "report", "One HTML page about runs side by side."),
+    "meta-train paper": Command("meta_train", "paper", "Learn a sampler with the paper's numbers.", resumes=True),
+    "meta-train small": Command("meta_train", "small", "The same on the small tasks of its ablation.", resumes=True),
+    "meta-train meta-sgmcmc": Command("meta_train", "meta_sgmcmc", "Learn its baseline, Meta-SGMCMC.", resumes=True),
+    "meta-train cpu": Command("meta_train", "cpu", "Learn a sampler on two cores, in hours.", resumes=True),
+    "meta-train smoke": Command("meta_train", "smoke", "See meta-training work, in under a minute.", resumes=True),
+    "data list": Command("data", "list_data", "Show the data sets, and which of them are here."),
+    "data fetch": Command("data", "fetch", "Download a data set and check it."),
+    "completion": Command("completion", "completion", "Let a shell complete commands and options."),
 }
+HELP = ("-h", "--help")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command in `arguments`, by default those of the process."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    resumes = False
     try:
-        if not words or words[0] in ("-h", "--help"):
-            print(overview())
+        if not words or words[0] in HELP:
+            print(overview(COMMANDS))
         elif words[0] == "--version":
             from roamax import __version__
 
             print(f"roamax {__version__}")
+        elif family_of(words[0]) and words[1:2] and words[1] in HELP:
+            print(overview(family_of(words[0])))
         else:
-            name, rest = _find(words)
-            module, function, _ = COMMANDS[name]
-            _call(getattr(importlib.import_module(f"roamax.cli.{module}"), function), f"roamax {name}", rest)
+            name, rest = find(words)
+            resumes = COMMANDS[name].resumes
+            _parse(name, rest)()
     except (InputError, FileError) as error:
         _fail(str(error), code=2)
     except DivergenceError as error:
         _fail(str(error), code=1)
     except KeyboardInterrupt:
-        _fail("interrupted. The same command with the same --out goes on from its last checkpoint.", code=130)
+        _fail(f"stopped. To go on: {shlex.join(['roamax', *words])}" if resumes else "stopped.", code=130)
     except BrokenPipeError:
         # The reader of our output has gone, as with `| head`: nothing more to say, and nowhere to say it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def overview() -> str:
-    """What `roamax --help` prints."""
-    width = max(map(len, COMMANDS))
-    commands = "\n".join(f"  {name:{width}}  {summary}" for name, (_, _, summary) in COMMANDS.items())
+def overview(names: Iterable[str]) -> str:
+    """What `roamax --help` prints, or with the names of a family, `roamax FAMILY --help`."""
+    width = max(map(len, names))
+    commands = "\n".join(f"  {name:{width}}  {COMMANDS[name].summary}" for name in names)
     return (
         "Sample the posteriors of Bayesian neural networks with learned SGMCMC.\n\n"
-        f"usage: roamax COMMAND [--out DIR] [--seed N] ...\n\n{commands}\n\n"
+        f"usage: roamax COMMAND [OPTIONS]\n\n{commands}\n\n"
         "roamax COMMAND --help shows a command's options, and an example."
     )
 
 
-def _find(words: Sequence[str]) -> tuple[str, list[str]]:
+def family_of(word: str) -> list[str]:
+    """The commands whose first word it is, where they have two."""
+    return [name for name in COMMANDS if name.startswith(f"{word} ")]
+
+
+def find(words: Sequence[str]) -> tuple[str, list[str]]:
     """The command that the first one or two words name, and the words after it."""
     for count in (2, 1):
         name = " ".join(words[:count])
         if name in COMMANDS:
             return name, list(words[count:])
-    family = [name for name in COMMANDS if name.startswith(f"{words[0]} ")]
+    family = family_of(words[0])
+    if len(words) > 1 and family:
+        raise InputError(f"`COMMAND` must be a known one; got '{words[0]} {words[1]}': "
+                         + nearest(" ".join(words[:2]), family))  # fmt: skip
     if family:
         raise InputError(f"`{words[0]}` must be followed by a word; one of: {', '.join(family)}.")
     raise InputError(f"`COMMAND` must be a known one; got {words[0]!r}: {nearest(words[0], COMMANDS)}")
 
 
-def _call(function: Callable[..., None], prog: str, words: Sequence[str]) -> None:
-    """Parse the words as the function's arguments, then call it."""
-    import tyro
+def _parse(name: str, words: Sequence[str]) -> Callable[[], None]:
+    from roamax.cli.parsing import parse
 
-    # Parsing is kept apart from running, so that what the parser has to say can be put in one line.
-    @functools.wraps(function)
-    def arguments(*positional: Any, **named: Any) -> tuple[tuple, dict[str, Any]]:
-        return positional, named
-
-    complaint = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(complaint):
-            positional, named = tyro.cli(arguments, prog=prog, args=words)
-    except SystemExit as end:
-        if end.code:
-            _fail(f"{_first_sentence(complaint.getvalue())}; see {prog} --help.", code=2)
-        raise
-    function(*positional, **named)
-
-
-def _first_sentence(box: str) -> str:
-    """What a box of text says between its title and its first rule, on one line. Not every terminal gets a border."""
-    lines = [line.strip("│|+ \t") for line in box.splitlines()[1:]]
-    is_rule = [re.match(r"[─-]{5}", line) is not None for line in lines]
-    start = 1 if is_rule[:1] == [True] else 0
-    end = is_rule.index(True, start) if True in is_rule[start:] else len(lines)
-    return " ".join(lines[start:end]).strip().rstrip(".")
+    return parse(COMMANDS[name].load(), f"roamax {name}", words)
 
 
 def _fail(message: str, code: int) -> NoReturn:

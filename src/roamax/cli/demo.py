@@ -2,19 +2,20 @@
 
 from pathlib import Path
 
+from roamax.cli.arguments import Json, Quiet, RunFolder, Seed
 
-def demo(out: Path = Path("demo"), seed: int = 0, quiet: bool = False, json: bool = False) -> None:
+
+def demo(out: RunFolder = Path("demo"), seed: Seed = 0, quiet: Quiet = False, json: Json = False) -> None:
     """Compare every sampler with a deep ensemble on handwritten digits, in under two minutes.
 
     Nothing is downloaded. Writes results.json, report.html and its figures to OUT.
 
-    Example: roamax demo --out my-demo --seed 1
+    Examples:
+        roamax demo
+        roamax demo --out my-demo --seed 1
 
     Args:
         out: The folder to write to. Run again with the same folder, the demo goes on where it stopped.
-        seed: Another seed, other chains.
-        quiet: Print nothing.
-        json: Print the results as JSON instead of a table.
     """
     from roamax.cli.start import start_jax
 

@@ -5,22 +5,26 @@ from typing import Annotated, Any
 
 import tyro
 
+from roamax.cli.arguments import DataDir, Flag, Json, Quiet, Words
 from roamax.errors import lookup
 
 
 def evaluate(
-    dir: Annotated[Path, tyro.conf.Positional],
-    ood: tuple[str, ...] = (),
-    corruptions: bool = False,
-    reference: Path | None = None,
-    draws: int | None = None,
+    dir: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")],
+    ood: Words = (),
+    corruptions: Flag = False,
+    reference: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None,
+    draws: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: all)")] = None,
     format: str = "table",
-    data_dir: Path | None = None,
-    quiet: bool = False,
+    data_dir: DataDir = None,
+    quiet: Quiet = False,
+    json: Json = False,
 ) -> None:
     """Measure everything about a run, finished or still running, and write metrics.json into its folder.
 
-    Example: roamax evaluate runs/fashion --ood mnist notmnist --format markdown
+    Examples:
+        roamax evaluate runs/fashion
+        roamax evaluate runs/fashion --ood mnist notmnist --format markdown
 
     Args:
         dir: A folder that `roamax sample` made.
@@ -28,11 +32,9 @@ def evaluate(
         corruptions: Also measure accuracy on 15 kinds of corrupted images at 5 severities.
         reference: An npz file with another predictive, `probs`, to compare with.
         draws: Use only the first so many draws of each chain.
-        format: table, markdown, latex or json.
-        data_dir: Where data sets are kept: by default $ROAMAX_DATA, or the user's cache folder.
-        quiet: Print nothing.
+        format: table, markdown or latex.
     """
-    from roamax.cli.output import FORMATS
+    from roamax.cli.output import FORMATS, print_json
     from roamax.cli.start import start_jax
 
     show = lookup(FORMATS, format, "format")
@@ -48,11 +50,13 @@ def evaluate(
         reference=reference,
         draws=draws,
         data_dir=data_dir,
-        progress=False if quiet else None,
+        progress=False if quiet or json else None,
     )
     write_results(dir / "metrics.json", record)
-    if not quiet:
-        show(record if format == "json" else summary_rows(record))
+    if json:
+        print_json(record)
+    elif not quiet:
+        show(summary_rows(record))
 
 
 def summary_rows(record: dict[str, Any]) -> list[dict[str, Any]]:

@@ -6,25 +6,28 @@ from typing import Annotated, Any
 
 import tyro
 
+from roamax.cli.arguments import Json, Quiet, RunFolder
 from roamax.meta.config import TrainConfig
 from roamax.meta.presets import PRESETS
 
 
 def _command(name: str) -> Callable[..., None]:
     def command(
-        out: Path,
+        out: RunFolder,
         config: Annotated[TrainConfig, tyro.conf.arg(name="")] = PRESETS[name],
         engine: str = "local",
         devices: int = 2,
-        address: str | None = None,
-        quiet: bool = False,
-        json: bool = False,
+        address: Annotated[str | None, tyro.conf.arg(metavar="STR", help_behavior_hint="")] = None,
+        quiet: Quiet = False,
+        json: Json = False,
     ) -> None:
         _train(out, config, engine, devices, address, quiet, json)
 
     command.__doc__ = f"""Meta-train with the numbers of the preset `{name}`; any of them can be given another value.
 
-    Example: roamax meta-train {name} --out runs/{name} --seed 1
+    Examples:
+        roamax meta-train {name} --out runs/{name}
+        roamax meta-train {name} --out runs/b --seed 1 --stages.0.sigma 0.02
 
     Args:
         out: The run folder. The same command again goes on where it stopped.
@@ -32,13 +35,11 @@ def _command(name: str) -> Callable[..., None]:
         engine: local, or ray for a cluster.
         devices: CPU devices that the local engine spreads its jobs over.
         address: The Ray cluster's address; by default one is started here.
-        quiet: Print nothing.
-        json: Print the result as JSON.
     """
     return command
 
 
-paper, small, cpu, smoke = (_command(name) for name in ("paper", "small", "cpu", "smoke"))
+paper, small, meta_sgmcmc, cpu, smoke = map(_command, ("paper", "small", "meta-sgmcmc", "cpu", "smoke"))
 
 
 def _train(out: Path, config: Any, engine: str, devices: int, address: str | None, quiet: bool, json: bool) -> None:

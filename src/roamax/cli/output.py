@@ -56,7 +56,6 @@ FORMATS: dict[str, Callable[[Any], None]] = {
     "table": lambda rows: print_table("", SUMMARY, rows),
     "markdown": lambda rows: print(markdown(SUMMARY, rows)),
     "latex": lambda rows: print(latex(SUMMARY, rows)),
-    "json": print_json,
 }
 """How a summary is shown, by name."""
 

@@ -5,48 +5,54 @@ from typing import Annotated, Any
 
 import tyro
 
+from roamax.cli.arguments import DataDir, Json, Quiet
+
 
 def report(
-    dirs: Annotated[tuple[Path, ...], tyro.conf.Positional],
-    out: Path = Path("report.html"),
-    data_dir: Path | None = None,
-    quiet: bool = False,
+    dirs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DIR ...", help_behavior_hint="")],
+    out: Annotated[Path, tyro.conf.arg(metavar="FILE")] = Path("report.html"),
+    data_dir: DataDir = None,
+    quiet: Quiet = False,
+    json: Json = False,
 ) -> None:
     """Write one self-contained HTML page about one run, or several side by side.
 
     Runs that `roamax evaluate` has not measured yet are measured first. Figures are also written as PNG and PDF beside
     the page.
 
-    Example: roamax report runs/sghmc runs/l2e --out comparison/report.html
+    Example:
+        roamax report runs/sghmc runs/cyclical --out comparison/report.html
 
     Args:
         dirs: Folders that `roamax sample` made.
         out: The page to write.
-        data_dir: Where data sets are kept: by default $ROAMAX_DATA, or the user's cache folder.
-        quiet: Print nothing.
     """
+    from roamax.cli.output import print_json
     from roamax.cli.start import start_jax
     from roamax.errors import check
 
-    check(len(dirs) > 0, "DIRS", "name at least one run", "none")
+    check(len(dirs) > 0, "DIR", "name at least one run", "none")
     start_jax()
     from roamax import evaluation, runs
     from roamax.experiments.compare import provenance
     from roamax.report.runs import write_runs_page
 
-    records = [_record(folder, data_dir) for folder in dirs]
+    records = [_record(folder, data_dir, progress=False if quiet or json else None) for folder in dirs]
     runs.make_folder(out.parent)
     seed = records[0].get("seed", 0)
-    write_runs_page(out, dict(zip(evaluation.names_of(records), records, strict=True)), provenance(seed))
-    if not quiet:
-        print(out)
+    named = dict(zip(evaluation.names_of(records), records, strict=True))
+    write_runs_page(out, named, provenance(seed))
+    if json:
+        print_json({"page": str(out), "runs": named})
+    elif not quiet:
+        print(f"Report: {out}")
 
 
-def _record(folder: Path, data_dir: Path | None) -> dict[str, Any]:
+def _record(folder: Path, data_dir: Path | None, progress: bool | None) -> dict[str, Any]:
     from roamax import evaluation, storage
     from roamax.experiments.compare import write_results
 
     path = folder / "metrics.json"
     if not path.exists():
-        write_results(path, evaluation.evaluate(evaluation.open_run(folder, data_dir)))
+        write_results(path, evaluation.evaluate(evaluation.open_run(folder, data_dir), progress=progress))
     return storage.read_json(path)

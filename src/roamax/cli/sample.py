@@ -1,17 +1,22 @@
 """`roamax sample`."""
 
 import json as json_module
-from pathlib import Path
-from typing import Any
+import shlex
+from typing import Annotated, Any
 
+import tyro
+
+from roamax.cli.arguments import DataDir, Flag, Json, Quiet, RunFolder, Seed, Words
 from roamax.errors import InputError
+
+Pairs = Annotated[Words, tyro.conf.arg(metavar="NAME=VALUE ...")]
 
 
 def sample(
-    out: Path,
+    out: RunFolder,
     data: str = "digits",
     model: str = "mlp",
-    options: tuple[str, ...] = (),
+    options: Pairs = (),
     sampler: str = "sghmc",
     num_samples: int = 10,
     burn_in: int = 2000,
@@ -19,28 +24,33 @@ def sample(
     chains: int = 1,
     batch_size: int = 128,
     weight_decay: float = 5e-4,
-    lr: float | None = None,
+    lr: Annotated[float | None, tyro.conf.arg(metavar="FLOAT", help_behavior_hint="(default: the sampler's)")] = None,
     momentum_decay: float = 0.1,
-    settings: tuple[str, ...] = (),
-    train_size: int | None = None,
-    halve: bool = False,
-    data_dir: Path | None = None,
-    seed: int = 0,
-    quiet: bool = False,
-    json: bool = False,
+    settings: Pairs = (),
+    train_size: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: all)")] = None,
+    halve: Flag = False,
+    data_dir: DataDir = None,
+    seed: Seed = 0,
+    quiet: Quiet = False,
+    json: Json = False,
 ) -> None:
     """Sample the posterior of a network on a data set, and score the averaged prediction on its test set.
 
-    Draws, state and results.json go to OUT; the same command again goes on where it stopped.
+    Draws, state and results.json go to OUT; the same command again goes on where it stopped, and with a larger
+    --num-samples goes on to the new end.
 
-    Example: roamax sample --data fashion_mnist --model cnn --options channels=8 depth=2 --out runs/fashion
+    Examples:
+        roamax sample --out runs/digits
+        roamax sample --out runs/fashion --data fashion_mnist --model cnn \\
+            --options channels=8 depth=2
+        roamax sample --out runs/cold --sampler cyclical --settings temperature=0.1
 
     Args:
         out: The run folder.
         data: A name that `roamax data list` shows.
-        model: mlp, mlp_regression, cnn, cnn_fashion, resnet8_frn, resnet20_frn, cnn_lstm, ...
+        model: mlp, mlp_regression, cnn, cnn_fashion, cnn_cifar, cnn_pooled, resnet8_frn (20, 56) or cnn_lstm.
         options: The model's own options, such as channels=8 or hidden=[64,64].
-        sampler: sgld, psgld, sghmc, cyclical, ensemble, hmc, nuts, l2e, kinetic_l2e, precond_l2e, meta_sgmcmc.
+        sampler: sgld, psgld, sghmc, cyclical, ensemble, hmc, nuts, l2e, kinetic_l2e, precond_l2e or meta_sgmcmc.
         num_samples: Draws of each chain.
         burn_in: Steps before the first draw counts.
         thinning: Steps between draws; cyclical counts those of a cycle's sampling part.
@@ -52,10 +62,6 @@ def sample(
         settings: The sampler's own settings, such as temperature=0.1 or step_size=0.01.
         train_size: Take so many training examples, chosen by the seed.
         halve: Shrink images to half their size.
-        data_dir: Where data sets are kept: by default $ROAMAX_DATA, or the user's cache folder.
-        seed: Seed of everything random.
-        quiet: Print nothing.
-        json: Print the results as JSON instead of text.
     """
     from roamax.cli.start import start_jax
 
@@ -95,20 +101,21 @@ def sample(
         about={"task": compare.task_record(spec)},
         progress=False if quiet or json else None,
     )
+    scores = compare.score(task, draws)
     results = {
         **compare.provenance(seed),
         "task": spec.name,
         "sampler": dict(chosen.settings),
         "draws": len(draws),
         "seconds": round(time.monotonic() - begun, 2),
-        **compare.score(task, draws),
+        **scores,
     }
     compare.write_results(out / "results.json", results)
     if json:
         print_json(results)
     elif not quiet:
-        scores = ", ".join(f"{name} {value:.4g}" for name, value in compare.score(task, draws).items())
-        print(f"{len(draws)} draws in {out}: {scores}")
+        print(f"{len(draws)} draws in {out}: {', '.join(f'{name} {value:.4g}' for name, value in scores.items())}")
+        print(f"More about them: roamax evaluate {shlex.quote(str(out))}")
 
 
 def parse_pairs(pairs: tuple[str, ...], argument: str) -> dict[str, Any]:
