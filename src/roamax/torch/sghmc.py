@@ -1,0 +1,137 @@
+"""SGHMC and its cyclical form as PyTorch optimizers."""
+
+# PyTorch's own optimizers are written with the `_foreach` functions, its one way to move many tensors in one call.
+# pyright: reportPrivateImportUsage=false
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from roamax.errors import check
+from roamax.torch.optimizer import Group, SamplingOptimizer, gradients
+
+
+class _Momentum(SamplingOptimizer):
+    """The step of SGHMC, whatever its learning rate and temperature follow."""
+
+    _positive = ("num_data", "lr", "momentum_decay")
+
+    def add_param_group(self, param_group: Group) -> None:
+        """Add parameters with settings of their own."""
+        super().add_param_group(param_group)
+        decay = self.param_groups[-1]["momentum_decay"]
+        check(decay <= 1, "momentum_decay", "be in (0, 1]", decay)
+
+    def _move(self, group: Group, members: list[torch.Tensor]) -> None:
+        lr, temperature = self._settings(group)
+        epsilon, decay = math.sqrt(lr / group["num_data"]), group["momentum_decay"]
+        for p in members:
+            if not self.state[p]:
+                self.state[p]["momentum"] = torch.zeros_like(p)
+        momenta = [self.state[p]["momentum"] for p in members]
+        scale = -epsilon * group["num_data"]
+        torch._foreach_mul_(momenta, 1 - decay)
+        torch._foreach_add_(momenta, gradients(members), alpha=scale)
+        if group["weight_decay"] > 0:
+            torch._foreach_add_(momenta, members, alpha=scale * group["weight_decay"])
+        if temperature > 0:
+            torch._foreach_add_(momenta, self._noise(members), alpha=math.sqrt(2 * decay * temperature))
+        torch._foreach_add_(members, momenta, alpha=epsilon)
+
+    def _settings(self, group: Group) -> tuple[float, float]:
+        """Learning rate and temperature of the step to come."""
+        return group["lr"], group["temperature"]
+
+
+class SGHMC(_Momentum):
+    """`roamax.sghmc`, in the terms of SGD with momentum.
+
+        r     <- (1 - a) r - epsilon grad U(theta) + N(0, 2 a T)
+        theta <- theta + epsilon r
+
+    with epsilon = sqrt(lr / num_data) and a the `momentum_decay`, one minus the momentum of SGD. At temperature 0 it
+    *is* `torch.optim.SGD(params, lr, momentum=1 - a, weight_decay=weight_decay)`. Schedulers of `lr` work as ever.
+
+        optimizer = roamax.torch.SGHMC(model.parameters(), num_data=60_000, lr=0.1, weight_decay=5e-4)
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        *,
+        num_data: int,
+        lr: float = 0.1,
+        momentum_decay: float = 0.1,
+        temperature: float = 1.0,
+        weight_decay: float = 5e-4,
+        generator: torch.Generator | None = None,
+    ):
+        defaults = {
+            "num_data": num_data,
+            "lr": lr,
+            "momentum_decay": momentum_decay,
+            "temperature": temperature,
+            "weight_decay": weight_decay,
+        }
+        super().__init__(params, defaults, generator)
+
+
+class Cyclical(_Momentum):
+    """`roamax.cyclical`: SGHMC with warm restarts.
+
+    In each cycle of `cycle_length` steps the learning rate follows a cosine from `lr` to 0. The first
+    `exploration_ratio` of a cycle runs at temperature 0, as SGD with momentum would; the rest samples, and there
+    `optimizer.collect` is True.
+
+        optimizer = roamax.torch.Cyclical(model.parameters(), num_data=60_000, lr=0.1, cycle_length=5_000)
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        *,
+        num_data: int,
+        cycle_length: int,
+        lr: float = 0.1,
+        momentum_decay: float = 0.1,
+        exploration_ratio: float = 0.8,
+        temperature: float = 1.0,
+        weight_decay: float = 5e-4,
+        generator: torch.Generator | None = None,
+    ):
+        defaults = {
+            "num_data": num_data,
+            "cycle_length": cycle_length,
+            "lr": lr,
+            "momentum_decay": momentum_decay,
+            "exploration_ratio": exploration_ratio,
+            "temperature": temperature,
+            "weight_decay": weight_decay,
+        }
+        super().__init__(params, defaults, generator)
+
+    def add_param_group(self, param_group: Group) -> None:
+        """Add parameters with settings of their own."""
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        length, ratio = group["cycle_length"], group["exploration_ratio"]
+        check(length == int(length) and length >= 2, "cycle_length", "be a whole number >= 2", length)
+        good = 0 <= ratio < 1 and _exploration_steps(group) < length
+        check(good, "exploration_ratio", "be in [0, 1) and leave at least one step of a cycle to sample", ratio)
+
+    @property
+    def collect(self) -> bool:
+        """Whether the step just taken was in the sampling part of its cycle."""
+        group = self.param_groups[0]
+        return group["steps"] > 0 and (group["steps"] - 1) % group["cycle_length"] >= _exploration_steps(group)
+
+    def _settings(self, group: Group) -> tuple[float, float]:
+        place = group["steps"] % group["cycle_length"]
+        cosine = 0.5 * (1 + math.cos(math.pi * place / group["cycle_length"]))
+        return group["lr"] * cosine, group["temperature"] if place >= _exploration_steps(group) else 0.0
+
+
+def _exploration_steps(group: Group) -> int:
+    return round(group["exploration_ratio"] * group["cycle_length"])
