@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check test-extras torture bench format clean
+.PHONY: demo test check test-extras torture bench docs format clean
 
 demo: $(VENV)/.dev
 	$(BIN)/roamax demo
@@ -16,7 +16,7 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 
-test-extras: $(VENV)/.extras
+test-extras: $(VENV)/.extras $(VENV)/.docs
 	$(BIN)/pytest -m "extras and not slow"
 
 torture: $(VENV)/.extras
@@ -25,12 +25,15 @@ torture: $(VENV)/.extras
 bench: $(VENV)/.extras
 	for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done
 
+docs: $(VENV)/.docs
+	$(BIN)/mkdocs build --strict
+
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) runs demo
+	rm -rf $(VENV) runs demo site
 
 $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)
@@ -42,4 +45,8 @@ $(VENV)/.dev: $(VENV)/bin/pip pyproject.toml constraints.txt
 
 $(VENV)/.extras: $(VENV)/.dev
 	$(BIN)/pip install --quiet --group extras --constraint constraints.txt
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.dev
+	$(BIN)/pip install --quiet --group docs --constraint constraints.txt
 	touch $@
