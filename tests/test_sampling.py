@@ -14,7 +14,7 @@ import pytest
 import roamax
 from roamax import sampling
 from roamax.data.batches import batch_source
-from roamax.errors import DivergenceError
+from roamax.errors import DivergenceError, InputError
 from targets import linear_regression
 
 TARGET = linear_regression(num_data=50)
@@ -114,6 +114,17 @@ def test_the_number_of_chains_does_not_change_a_chain():
     three, one = run(num_chains=3).positions["theta"], run().positions["theta"]
     np.testing.assert_allclose(three[0], one[0], rtol=1e-4, atol=1e-5)
     assert not np.allclose(three[0], three[1], atol=1e-2)
+
+
+def test_chains_go_on_from_their_own_last_draws():
+    before = run(num_chains=2)
+    sampler = sghmc()
+    frozen = sampler._replace(step=lambda key, state, batch: (state, roamax.Info(jnp.zeros(()))))
+    options = {"batch_size": 8, "num_samples": 1, "num_chains": 2}
+    after = roamax.sample(jax.random.key(1), frozen, before, TARGET.data, **options)
+    np.testing.assert_array_equal(after.positions["theta"][:, 0], before.positions["theta"][:, -1])
+    with pytest.raises(InputError, match="`num_chains` must be that of the draws to go on from, 2; got 3"):
+        roamax.sample(jax.random.key(1), frozen, before, TARGET.data, **options | {"num_chains": 3})
 
 
 def test_however_a_run_is_cut_it_compiles_once_and_gives_the_same_draws(monkeypatch):

@@ -32,7 +32,7 @@ HOPELESS_STEPS = 10**7
 def sample(
     key: Key,
     sampler: Sampler,
-    init_position: Params | Callable[[Key], Params],
+    init_position: Params | Callable[[Key], Params] | Draws,
     data: Any,
     *,
     num_samples: int,
@@ -51,7 +51,8 @@ def sample(
     After `burn_in` steps every `thinning`-th position is kept, `num_samples` of them for each chain; a sampler with a
     say in it (`cyclical`, `ensemble`, `hmc` while it adapts) counts only the steps that it allows.
 
-    - `init_position`: a pytree of arrays where all chains start, or a function of a key that gives each its own.
+    - `init_position`: a pytree of arrays where all chains start, or a function of a key that gives each its own, or
+      the `Draws` of as many chains, each of which goes on from its last draw.
     - `data`: a pytree of arrays with one leading length (memory-mapped files are streamed), or a function of the step
       that returns a batch, or an iterator of batches (which cannot be resumed exactly).
     - `batch_size`: None means all data at every step. Batches come from shuffled epochs, or with `replacement`.
@@ -258,8 +259,14 @@ def _segment(step_fn: Callable, read: Callable, num_chains: int) -> Callable[...
     return jax.jit(run, donate_argnums=0)
 
 
-def _initial_positions(init_position: Params | Callable[[Key], Params], keys: Key) -> Params:
-    if callable(init_position):
+def _initial_positions(init_position: Params | Callable[[Key], Params] | Draws, keys: Key) -> Params:
+    if isinstance(init_position, Draws):
+        chains = init_position.num_chains
+        check(chains == len(keys), "num_chains", f"be that of the draws to go on from, {chains}", len(keys))
+        check(init_position.num_draws > 0, "init_position", "hold at least one draw", "none")
+        last = [init_position[chain, init_position.num_draws - 1] for chain in range(chains)]
+        positions = jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *last)
+    elif callable(init_position):
         positions = jax.vmap(init_position)(_purpose(keys, 0))
     else:
         positions = jax.tree.map(
