@@ -73,7 +73,7 @@ def sample(
     from roamax import sampling
     from roamax.cli.output import print_json
     from roamax.experiments import compare
-    from roamax.samplers.named import FULL_BATCH, named_sampler
+    from roamax.samplers.named import BY_CYCLES, FULL_BATCH, named_sampler, one_draw_a_cycle
     from roamax.tasks import TaskSpec
 
     spec = TaskSpec(
@@ -85,7 +85,7 @@ def sample(
         sampler, task.posterior, num_steps=burn_in + num_samples * thinning, num_samples=num_samples, init=task.init,
         regression=task.is_regression, lr=lr, momentum_decay=momentum_decay, **parse_pairs(settings, "settings"),
     )  # fmt: skip
-    by_members = sampler in ("cyclical", "ensemble")
+    by_members = sampler in BY_CYCLES
     begun = time.monotonic()
     draws = sampling.sample(
         jax.random.key(seed),
@@ -95,7 +95,7 @@ def sample(
         batch_size=None if sampler in FULL_BATCH else batch_size,
         num_samples=num_samples,
         burn_in=0 if by_members else burn_in,
-        thinning=_sampling_part(chosen) if by_members else thinning,
+        thinning=one_draw_a_cycle(chosen) if by_members else thinning,
         num_chains=chains,
         out=out,
         about={"task": compare.task_record(spec)},
@@ -130,9 +130,3 @@ def parse_pairs(pairs: tuple[str, ...], argument: str) -> dict[str, Any]:
         except ValueError:
             parsed[name] = text
     return parsed
-
-
-def _sampling_part(sampler: Any) -> int:
-    """One draw a cycle or member: how many steps of each may be draws."""
-    length = sampler.settings.get("cycle_length", sampler.settings.get("member_steps"))
-    return sum(sampler.collect(step) for step in range(1, length + 1))

@@ -20,6 +20,8 @@ from roamax.types import Key, Params, Sampler
 
 FULL_BATCH = ("hmc", "nuts")
 """The samplers that need all data at every step."""
+BY_CYCLES = ("cyclical", "ensemble")
+"""The samplers that give one draw a cycle or member, and need no burn-in."""
 
 
 def named_sampler(
@@ -60,6 +62,14 @@ def named_sampler(
             "init": init,
         }
     return build(posterior, **{**settings, **options})
+
+
+def one_draw_a_cycle(sampler: Sampler) -> int:
+    """The `thinning` that takes one draw at the end of each cycle, or of each member of an ensemble."""
+    length = sampler.settings.get("cycle_length", sampler.settings.get("member_steps"))
+    if length is None or sampler.collect is None:
+        raise InputError(f"`sampler` must run in cycles or members; got {dict(sampler.settings)}.")
+    return sum(map(sampler.collect, range(1, length + 1)))
 
 
 _CLASSIFICATION_LR = {"sgld": 0.1, "psgld": 1e-3, "sghmc": 0.05, "cyclical": 0.1, "ensemble": 0.1}
