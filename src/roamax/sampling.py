@@ -178,7 +178,8 @@ class _Run(NamedTuple):
             self._stop_if_diverged(ends, stop)
             taken = time.monotonic() - begun
             length = stop - step + 1 if taken > SEGMENT_SECONDS else length * 2
-            rate = (stop - step) / taken
+            # A clock may stand still, as when a virtual machine is suspended.
+            rate = (stop - step) / max(taken, 1e-9)
             step = stop
             if step == pending[0]:
                 self.store.add(_host([end.states.position for end in ends]), step)
