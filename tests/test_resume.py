@@ -1,6 +1,8 @@
 """Draws on disk: nothing lost, nothing damaged unseen, a resumed run bit-identical to an unbroken one."""
 
 import json
+import os
+import subprocess
 
 import jax
 import jax.numpy as jnp
@@ -102,3 +104,15 @@ def test_a_draw_that_the_manifest_does_not_list_does_not_exist(tmp_path):
     (tmp_path / "run" / "draws" / "draw-000003-chain-000.safetensors").write_bytes(b"half a dr")
     assert roamax.Draws.load(tmp_path / "run").num_draws == 3
     np.testing.assert_array_equal(theta(run(tmp_path / "run")), theta(run(None)))
+
+
+def test_what_a_dead_process_left_half_written_is_swept_away(tmp_path):
+    run(tmp_path / "run", num_samples=3)
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    left = tmp_path / "run" / "state" / f".checkpoint.json.{dead.pid}.part"
+    under_way = tmp_path / "run" / f".metrics.json.{os.getpid()}.part"
+    for path in (left, under_way):
+        path.write_bytes(b"half a ch")
+    run(tmp_path / "run", num_samples=4)
+    assert (left.exists(), under_way.exists()) == (False, True)

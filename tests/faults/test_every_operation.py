@@ -30,6 +30,7 @@ def break_off(monkeypatch, run, out, number, fault) -> bool:
             message = str(error)
             assert fault != "killed"
             assert_names(out, message)
+            assert message.endswith(": No space left on device.")
         return disk.was_reached
 
 
