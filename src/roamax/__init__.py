@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from roamax import data, diagnostics, errors, landscape, meta, metrics, models, pretrained, priors, schedules, tasks
     from roamax.draws import Draws
+    from roamax.estimators import BayesianClassifier, BayesianRegressor
     from roamax.posterior import Posterior, categorical, gaussian
     from roamax.predict import predict, predict_draws
     from roamax.samplers.cyclical import cyclical
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "BayesianClassifier": "estimators",
+    "BayesianRegressor": "estimators",
     "Draws": "draws",
     "Info": "types",
     "LearnedSampler": "types",
@@ -61,6 +64,7 @@ _MODULES = {
 __all__ = [  # noqa: RUF022 (grouped by what they are)
     "data", "diagnostics", "errors", "landscape", "meta", "metrics", "models", "pretrained", "priors", "schedules",
     "tasks",
+    "BayesianClassifier", "BayesianRegressor",
     "Draws", "Info", "LearnedSampler", "Posterior", "Sampler",
     "categorical", "gaussian", "from_learning_rate", "predict", "predict_draws", "sample",
     "cyclical", "ensemble", "hmc", "kinetic_l2e", "l2e", "meta_sgmcmc", "nuts", "precond_l2e", "psgld", "sghmc", "sgld",

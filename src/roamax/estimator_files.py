@@ -1,0 +1,79 @@
+"""A fitted estimator as files: `estimator.json` says what it is, `estimator.safetensors` holds its arrays."""
+
+import importlib.metadata
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from roamax import storage
+from roamax.errors import FileError, InputError
+from roamax.runs import make_folder
+
+FORMAT = 1
+
+
+def write(folder: str | Path, kind: str, params: Mapping[str, Any], facts: Mapping[str, Any], arrays: dict) -> None:
+    """Write arguments, facts and arrays of an estimator of class `kind`.
+
+    Arguments that JSON cannot hold, such as a model of one's own, are only listed: they have to be given again.
+    """
+    folder = Path(folder)
+    make_folder(folder)
+    kept = {name: _plain(value) for name, value in params.items() if _is_plain(value)}
+    content = storage.pack_tensors(arrays)
+    storage.write_bytes(folder / "estimator.safetensors", content)
+    described = {
+        "format": FORMAT,
+        "version": importlib.metadata.version("roamax"),
+        "estimator": kind,
+        "params": kept,
+        "objects": sorted(set(params) - set(kept)),
+        "facts": dict(facts),
+        "sha256": storage.checksum(content),
+    }
+    storage.write_json(folder / "estimator.json", described)
+
+
+def read(
+    folder: str | Path, kind: str, objects: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, np.ndarray]]:
+    """What `write` wrote: the arguments, with `objects` for those that were not kept, the facts and the arrays."""
+    path = Path(folder) / "estimator.json"
+    described = storage.read_json(path)
+    try:
+        version, found, params = described["format"], described["estimator"], dict(described["params"])
+        listed, facts, sha256 = list(described["objects"]), dict(described["facts"]), str(described["sha256"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise FileError(f"{path} is damaged: it does not describe an estimator.") from error
+    if version != FORMAT:
+        raise FileError(f"{path} has format {version}; this version reads {FORMAT}.")
+    if found != kind:
+        raise FileError(f"{path} is of a {found}: load it with {found}.load.")
+    for name in listed:
+        if name not in objects:
+            raise InputError(f"`{name}` must be given to load {folder}, for it was an object of your own; got none.")
+    for name in objects:
+        if name not in {*listed, *params}:
+            raise InputError(f"`{name}` must be an argument of {kind}; got one that it does not have.")
+    tensors = storage.read_tensors(path.with_suffix(".safetensors"), sha256)
+    return {**{name: _as_given(value) for name, value in params.items()}, **objects}, facts, tensors
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _is_plain(value: Any) -> bool:
+    try:
+        json.dumps(_plain(value))
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _as_given(value: Any) -> Any:
+    """JSON has no tuples; arguments have no lists."""
+    return tuple(map(_as_given, value)) if isinstance(value, list) else value
