@@ -15,12 +15,14 @@ from roamax.draws import Draws
 from roamax.errors import check
 from roamax.models import Model
 from roamax.posterior import Posterior
-from roamax.samplers.named import named_sampler
+from roamax.samplers.named import default_lr, named_sampler
 from roamax.tasks import Task
 from roamax.types import Key, Params, Sampler
 
 ROWS = 256, 1024
 """Predictions are made for so many inputs at once, a program for each of the two sizes."""
+CLASSES_LEARNING_RATE, REAL_LEARNING_RATE = 0.2, 0.005
+"""SGHMC's, for networks as small and data as few as here."""
 
 
 class Scaling(NamedTuple):
@@ -73,6 +75,13 @@ def log_prior(prior: float | Callable[[Params], jax.Array]) -> Callable[[Params]
 @cache
 def _default_prior(scale: float) -> Callable[[Params], jax.Array]:
     return priors.scale_mixture(scale=scale)
+
+
+def default_learning_rate(sampler: Any, task: Task) -> float | None:
+    """The learning rate of a sampler by name, or None for those that have none."""
+    if sampler == "sghmc":
+        return REAL_LEARNING_RATE if task.is_regression else CLASSES_LEARNING_RATE
+    return default_lr(sampler, task.is_regression) if isinstance(sampler, str) else None
 
 
 def build_sampler(

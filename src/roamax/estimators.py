@@ -1,5 +1,6 @@
 """Bayesian neural networks as scikit-learn estimators: fit, then predictions averaged over draws from the posterior."""
 
+import warnings
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,14 +15,17 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from roamax import estimator_files, estimator_parts, trees
 from roamax.draws import Draws
-from roamax.errors import check
+from roamax.errors import DivergenceError, check
 from roamax.estimator_parts import Scaling
 from roamax.models import Model
 from roamax.predict import Normal, predict, predict_draws
 from roamax.samplers.named import BY_CYCLES, FULL_BATCH, one_draw_a_cycle
 from roamax.sampling import sample
-from roamax.tasks import make_task
-from roamax.types import Sampler
+from roamax.tasks import Task, make_task
+from roamax.types import Key, Sampler
+
+RETRIES = 4
+"""How often steps are made four times smaller when a chain diverges."""
 
 
 class _BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
@@ -111,20 +115,33 @@ class _BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
         task = make_task(
             type(self).__name__, self._network(), train, train, train, log_prior=log_prior, batch_size=batch_size
         )
+        seed = check_random_state(self.random_state).randint(2**31 - 1)
+        key = jax.random.fold_in(jax.random.key(seed), 0 if before is None else before.num_draws)
+        lr = self.learning_rate or estimator_parts.default_learning_rate(self.sampler, task)
+        for _ in range(RETRIES):
+            try:
+                return self._run(key, task, lr, before)
+            except DivergenceError as error:
+                if lr is None or "step_size" in (self.sampler_options or {}):
+                    raise
+                lr /= 4
+                warnings.warn(f"{error.args[0]} Trying smaller steps, learning_rate={lr:.3g}.", stacklevel=4)
+        return self._run(key, task, lr, before)
+
+    def _run(self, key: Key, task: Task, lr: float | None, before: Draws | None) -> Draws:
         burn_in = self.burn_in if before is None else 0
         steps = burn_in + self.num_samples * self.thinning
-        options = {"lr": self.learning_rate, **(self.sampler_options or {})}
+        options = {"lr": lr, **(self.sampler_options or {})}
         sampler = estimator_parts.build_sampler(self.sampler, task, steps, self.num_samples, options)
         by_cycles = one_draw_a_cycle(sampler) if self.sampler in BY_CYCLES else None
         # Members of an ensemble start anew; chains go on from where they were.
         starts_anew = before is None or sampler.settings.get("restarts")
-        seed = check_random_state(self.random_state).randint(2**31 - 1)
         return sample(
-            jax.random.fold_in(jax.random.key(seed), 0 if before is None else before.num_draws),
+            key,
             sampler,
             task.init if starts_anew else before,
             task.train,
-            batch_size=None if self.sampler in FULL_BATCH else batch_size,
+            batch_size=None if self.sampler in FULL_BATCH else task.batch_size,
             num_samples=self.num_samples,
             burn_in=0 if by_cycles else burn_in,
             thinning=by_cycles or self.thinning,

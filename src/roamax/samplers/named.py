@@ -42,11 +42,11 @@ def named_sampler(
     and win over what follows from `lr`. Cyclical SGMCMC gets one cycle, and an ensemble one member, for each draw.
     """
     build = lookup(_BUILDERS, name, "sampler")
-    defaults = _REGRESSION_LR if regression else _CLASSIFICATION_LR
-    if lr is not None and name not in defaults:
+    default = default_learning_rate(name, regression)
+    if lr is not None and default is None:
         raise InputError(f"`lr` must not be given for {name}, whose steps are not in those terms; got {lr}.")
     n = posterior.num_data
-    rate = defaults.get(name) if lr is None else lr
+    rate = default if lr is None else lr
     settings: dict[str, Any] = {}
     if name in ("sgld", "psgld"):
         settings = {"step_size": rate / n} if rate else {}
@@ -64,12 +64,22 @@ def named_sampler(
     return build(posterior, **{**settings, **options})
 
 
+def default_lr(name: str, regression: bool) -> float | None:
+    """The learning rate that `named_sampler` takes where none is given; None for samplers without one."""
+    return (_REGRESSION_LR if regression else _CLASSIFICATION_LR).get(name)
+
+
 def one_draw_a_cycle(sampler: Sampler) -> int:
     """The `thinning` that takes one draw at the end of each cycle, or of each member of an ensemble."""
     length = sampler.settings.get("cycle_length", sampler.settings.get("member_steps"))
     if length is None or sampler.collect is None:
         raise InputError(f"`sampler` must run in cycles or members; got {dict(sampler.settings)}.")
     return sum(map(sampler.collect, range(1, length + 1)))
+
+
+def default_learning_rate(name: str, regression: bool) -> float | None:
+    """The learning rate that a sampler gets where none is given; None where its steps are not in those terms."""
+    return (_REGRESSION_LR if regression else _CLASSIFICATION_LR).get(name)
 
 
 _CLASSIFICATION_LR = {"sgld": 0.1, "psgld": 1e-3, "sghmc": 0.05, "cyclical": 0.1, "ensemble": 0.1}
