@@ -140,7 +140,7 @@ def test_however_a_run_is_cut_it_compiles_once_and_gives_the_same_draws(monkeypa
 
 def test_a_diverging_chain_is_named_and_its_draws_are_kept():
     explode = roamax.sgld(TARGET.posterior, step_size=lambda step: jnp.where(step < 33, 1e-3, 1e30))
-    with pytest.raises(DivergenceError, match=r"chain 0 diverged: its energy was not finite at step 3[4-9]") as caught:
+    with pytest.raises(DivergenceError, match=r"chain 0 diverged: its energy was not finite at step 34 \(inf\)") as caught:
         run(sampler=explode)
     assert caught.value.draws.steps == [25, 30]
     assert np.isfinite(caught.value.draws.positions["theta"]).all()
@@ -151,7 +151,7 @@ def test_a_parameter_that_no_energy_sees_is_watched_too():
         lambda params, batch: jnp.zeros(batch[1].shape), lambda params: -jnp.sum(params["theta"]), 50
     )
     explode = roamax.sgld(posterior, step_size=lambda step: jnp.where(step < 24, 1e-3, jnp.inf), temperature=0.0)
-    with pytest.raises(DivergenceError, match=r"chain 0 diverged: its parameter 'theta' was not finite after step 25"):
+    with pytest.raises(DivergenceError, match=r"chain 0 diverged: its 'theta' was not finite after step 25"):
         run(sampler=explode)
 
 

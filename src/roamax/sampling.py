@@ -195,16 +195,20 @@ class _Run(NamedTuple):
             report(step, f"energy {float(np.mean(ends[0].energies)):.5g} · {rate:,.0f} steps/s")
 
     def _stop_if_diverged(self, ends: "list[_Segment]", step: int) -> None:
+        """Raise if a chain has left the finite numbers, with its number, the step, and the tensors that it shows in."""
         bad_steps = np.concatenate([np.asarray(end.bad_steps) for end in ends])
-        finite = np.concatenate([np.asarray(end.finite_leaves) for end in ends])
-        if (bad_steps < 0).all() and finite.all():
+        finite = {name: np.concatenate([end.finite[name] for end in ends]) for name in ends[0].finite}
+        bad = (bad_steps >= 0) | ~np.all(list(finite.values()), axis=0)
+        if not bad.any():
             return
-        chain = int(np.argmax((bad_steps >= 0) | ~finite.all(axis=1)))
-        if bad_steps[chain] >= 0:
-            what = f"its energy was not finite at step {bad_steps[chain]}"
-        else:
-            leaf = list(trees.named_leaves(ends[0].states.position))[int(np.argmin(finite[chain]))]
-            what = f"its parameter {leaf!r} was not finite after step {step}"
+        chain = int(np.argmax(bad))
+        energy = np.concatenate([np.asarray(end.energies) for end in ends])[chain]
+        step = int(bad_steps[chain]) + 1 if bad_steps[chain] >= 0 else step
+        spoiled = [name.removeprefix("position/") for name, flags in finite.items() if not flags[chain]]
+        what = "" if np.isfinite(energy) else f"its energy was not finite at step {step - 1} ({energy})"
+        if spoiled:
+            others = f" and {len(spoiled) - 1} more" if spoiled[1:] else ""
+            what += f"{what and ', '}its {spoiled[0]!r}{others} was not finite after step {step}"
         kept = len(self.store.steps)
         raise DivergenceError(
             f"chain {chain} diverged: {what}. Try a smaller step size, and look for labels or inputs that make the "
@@ -214,12 +218,16 @@ class _Run(NamedTuple):
 
 
 class _Segment(NamedTuple):
-    """How a segment ended: `bad_steps` is the first step with a non-finite energy, or -1."""
+    """How a segment ended.
+
+    `bad_steps` is each chain's first step with an energy or a position that is not finite, or -1; `finite` tells for
+    each tensor of the state which chains have it all finite.
+    """
 
     states: Any
     energies: jax.Array
     bad_steps: jax.Array
-    finite_leaves: jax.Array
+    finite: dict[str, jax.Array]
 
 
 @lru_cache(maxsize=64)
@@ -248,16 +256,24 @@ def _segment(step_fn: Callable, read: Callable, num_chains: int) -> Callable[...
         def body(carry: Any) -> Any:
             step, states, _, bad_steps = carry
             states, energies = move_all(states, step_keys, data_keys, shared, per_chain, start, step)
-            bad_steps = jnp.where(jnp.isfinite(energies), bad_steps, step)
+            good = jnp.all(jnp.stack([jnp.isfinite(energies), *_finite(states.position).values()]), axis=0)
+            bad_steps = jnp.where(good, bad_steps, step)
             return step + 1, states, energies.astype(jnp.float32), bad_steps
 
         unknown = jnp.zeros(num_chains, jnp.float32), jnp.full(num_chains, -1, jnp.int32)
         _, states, energies, bad_steps = jax.lax.while_loop(goes_on, body, (first, states, *unknown))
-        leaves = jax.tree.leaves(states.position)
-        finite = [jnp.all(jnp.isfinite(leaf.reshape(num_chains, -1)), axis=1) for leaf in leaves]
-        return _Segment(states, energies, bad_steps, jnp.stack(finite, axis=1))
+        return _Segment(states, energies, bad_steps, _finite(states))
 
     return jax.jit(run, donate_argnums=0)
+
+
+def _finite(states: Any) -> dict[str, jax.Array]:
+    """For each tensor of a state, by its name, which chains have nothing but finite numbers in it."""
+    return {
+        name: jnp.all(jnp.isfinite(leaf), axis=tuple(range(1, leaf.ndim)))
+        for name, leaf in trees.named_leaves(states).items()
+        if jnp.issubdtype(leaf.dtype, jnp.floating)
+    }
 
 
 def _initial_positions(init_position: Params | Callable[[Key], Params] | Draws, keys: Key) -> Params:

@@ -24,6 +24,8 @@ SHARES, WORTH_SHARING = 48, 128
 LARGE = 2**18
 """From so many parameters on, scratch memory matters more than the time to compile."""
 STABILISER = 1e-5
+SHRINK = 2.0**-20
+"""Features are squared at this scale: numbers up to 1e20 do not overflow, and a power of two costs no bit."""
 
 
 @dataclass(frozen=True)
@@ -103,11 +105,11 @@ class Groups:
 
         `feature` is (groups, 64) or (k, groups, 64), with zeros for filling; the result lacks its last axis.
         """
-        squares = jnp.sum(jnp.square(feature), axis=-1)
+        squares = jnp.sum(jnp.square(SHRINK * feature), axis=-1)
         totals = jax.ops.segment_sum(squares.T, self.owners, len(self.sizes), indices_are_sorted=True)
         sizes = jnp.asarray(np.maximum(self.sizes, 1), self.dtype)
         means = totals / jnp.expand_dims(sizes, tuple(range(1, totals.ndim)))
-        return jax.lax.rsqrt(means + STABILISER)[self.owners].T
+        return SHRINK * jax.lax.rsqrt(means + SHRINK**2 * STABILISER)[self.owners].T
 
     def normalised(self, feature: jax.Array) -> jax.Array:
         """A feature (groups, 64) or (k, groups, 64) divided by its root mean square over each tensor."""
@@ -116,9 +118,9 @@ class Groups:
     def normalised_slope(self, feature: jax.Array) -> jax.Array:
         """The derivative of each number of `normalised` by the number of `feature` that it comes from.
 
-        With n numbers x in a tensor and s = 1 / sqrt(mean(x^2) + 1e-5), that is s - s^3 x^2 / n: an x moves
+        With n numbers x in a tensor and s = 1 / sqrt(mean(x^2) + 1e-5), that is s (1 - (s x)^2 / n): an x moves
         its tensor's root mean square, too.
         """
         scale = self.inverse_rms(feature)[..., None]
         sizes = np.maximum(self.sizes, 1)[self.owners].astype(self.dtype)
-        return scale - scale**3 * jnp.square(feature) / sizes[:, None]
+        return scale * (1 - jnp.square(scale * feature) / sizes[:, None])
