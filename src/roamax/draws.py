@@ -192,15 +192,18 @@ class FolderStore:
         for name, tensor in tensors.items():
             if not (jnp.issubdtype(tensor.dtype, jnp.floating) and np.isfinite(tensor).all()):
                 raise FileError(f"{path} is no draw: its tensor {name!r:.80} does not hold finite numbers.")
-        if self._treedef is None or self._like is None:
-            try:
-                return trees.from_named_leaves(tensors)
-            except InputError as error:
-                raise FileError(f"{path} is no draw: {error}") from error
+        if self._like is None:
+            # Where nothing else is known, all draws must be like the first that is read.
+            self._like = {name: jax.ShapeDtypeStruct(tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
         if self._like.keys() != tensors.keys():
             raise FileError(f"{path} holds other tensors than expected: {', '.join(sorted(tensors)):.200}.")
         check_tensors(path, tensors, {name: leaf for name, leaf in self._like.items() if hasattr(leaf, "dtype")})
-        return jax.tree.unflatten(self._treedef, [tensors[name] for name in self._like])
+        if self._treedef is not None:
+            return jax.tree.unflatten(self._treedef, [tensors[name] for name in self._like])
+        try:
+            return trees.from_named_leaves(tensors)
+        except InputError as error:
+            raise FileError(f"{path} is no draw: {error}") from error
 
 
 def _is_draw(draw: Any, num_chains: int) -> bool:

@@ -115,9 +115,12 @@ def read_tensors(path: Path, sha256: str | None = None) -> dict[str, np.ndarray]
 
     content = read_bytes(path, sha256)
     try:
-        return load(content)
+        tensors = load(content)
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise FileError(f"{path} is damaged: it is not a valid safetensors file.") from error
+    if not all(name.isprintable() for name in tensors):
+        raise FileError(f"{path} is damaged: the name of a tensor in it cannot be printed.")
+    return tensors
 
 
 @contextmanager

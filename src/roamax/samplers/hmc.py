@@ -98,6 +98,9 @@ def _metropolis(
         return dual_averaging_adaptation(target_acceptance)
 
     def init(key: Key, position: Params) -> HMCState:
+        dtype = jnp.result_type(*jax.tree.leaves(position))
+        enough = extra["name"] != "nuts" or jnp.finfo(dtype).bits >= 32
+        check(enough, "init_position", "be in single or double precision for nuts", dtype)
         start = adaptation()[0](epsilon_at(jnp.zeros((), jnp.int32)))
         # Weakly typed numbers, as blackjax makes them, would turn strong after the first step and compile it twice.
         start = jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.result_type(x)), start)

@@ -30,7 +30,9 @@ def check_mlp(weights: MetaParams, widths: Sequence[int], argument: str) -> None
     for i, (m, n) in enumerate(itertools.pairwise(widths)):
         expected |= {f"layer{i}/b": (n,), f"layer{i}/w": (m, n)}
     leaves = trees.named_leaves(weights)
-    check(leaves.keys() == expected.keys(), argument, f"hold {', '.join(expected)}", ", ".join(leaves) or "nothing")
+    check(
+        leaves.keys() == expected.keys(), argument, f"hold {', '.join(expected)}", ", ".join(leaves)[:200] or "nothing"
+    )
     for name, leaf in leaves.items():
         shape = jnp.shape(leaf)
         check(shape == expected[name], argument, f"hold {name} of shape {expected[name]}", f"shape {shape}")
