@@ -41,6 +41,10 @@ FLAT = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(TREE)])
     [
         (priors.gaussian(variance=0.3), stats.norm.logpdf(FLAT, scale=0.3**0.5).sum()),
         (priors.gaussian(weight_decay=0.01, num_data=50), stats.norm.logpdf(FLAT, scale=0.5**-0.5).sum()),
+        (
+            priors.fan_in_gaussian(scale=3.0),
+            stats.norm.logpdf([0.5, -2.0], scale=3).sum() + stats.norm.logpdf([1.5, -0.1]).sum(),
+        ),
         (priors.laplace(scale=0.7), stats.laplace.logpdf(FLAT, scale=0.7).sum()),
         (
             priors.layerwise_gaussian({"b": 4.0, "b/bias": 0.25}, default=1.0),
@@ -50,6 +54,12 @@ FLAT = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(TREE)])
 )
 def test_priors_are_normalised_log_densities(log_prior, exact):
     np.testing.assert_allclose(log_prior(TREE), exact, rtol=1e-5)
+
+
+def test_fan_in_prior_counts_all_axes_but_the_last():
+    kernel = jnp.asarray(np.random.default_rng(0).normal(size=(2, 3, 5)), jnp.float32)
+    exact = stats.norm.logpdf(kernel, scale=2 / 6**0.5).sum()
+    np.testing.assert_allclose(priors.fan_in_gaussian(scale=2.0)({"kernel": kernel}), exact, rtol=1e-5)
 
 
 def test_layerwise_prior_names_what_it_does_not_find():

@@ -15,14 +15,20 @@ from roamax.draws import Draws
 from roamax.errors import check
 from roamax.models import Model
 from roamax.posterior import Posterior
-from roamax.samplers.named import default_lr, named_sampler
+from roamax.samplers.named import named_sampler
 from roamax.tasks import Task
 from roamax.types import Key, Params, Sampler
 
 ROWS = 256, 1024
 """Predictions are made for so many inputs at once, a program for each of the two sizes."""
-CLASSES_LEARNING_RATE, REAL_LEARNING_RATE = 0.2, 0.005
-"""SGHMC's, for networks as small and data as few as here."""
+
+
+class Defaults(NamedTuple):
+    """What stands for None in an estimator's arguments; the learning rate is SGHMC's."""
+
+    prior: float
+    temperature: float
+    learning_rate: float
 
 
 class Scaling(NamedTuple):
@@ -52,8 +58,8 @@ class Scaling(NamedTuple):
 
 
 def default_hidden(num_data: int) -> tuple[int, ...]:
-    """The widths of the default network."""
-    return (64,) if num_data < 1000 else (128,)
+    """The widths of the default network: a second layer pays where there are data for it."""
+    return (100,) if num_data < 1000 else (100, 100)
 
 
 def network(model: Model | str | None, hidden: Sequence[int], outputs: int, *, classes: bool) -> Model:
@@ -67,21 +73,10 @@ def network(model: Model | str | None, hidden: Sequence[int], outputs: int, *, c
     return models.get(name, **{option: value for option, value in wanted.items() if option in known})
 
 
-def log_prior(prior: float | Callable[[Params], jax.Array]) -> Callable[[Params], jax.Array]:
-    """The prior: a function of the parameters, or a number, the scale of the default one."""
-    return prior if callable(prior) else _default_prior(float(prior))
-
-
 @cache
-def _default_prior(scale: float) -> Callable[[Params], jax.Array]:
-    return priors.scale_mixture(scale=scale)
-
-
-def default_learning_rate(sampler: Any, task: Task) -> float | None:
-    """The learning rate of a sampler by name, or None for those that have none."""
-    if sampler == "sghmc":
-        return REAL_LEARNING_RATE if task.is_regression else CLASSES_LEARNING_RATE
-    return default_lr(sampler, task.is_regression) if isinstance(sampler, str) else None
+def default_prior(scale: float) -> Callable[[Params], jax.Array]:
+    """The prior for a number: see `roamax.priors.fan_in_gaussian`."""
+    return priors.fan_in_gaussian(scale=scale)
 
 
 def build_sampler(

@@ -41,27 +41,17 @@ def laplace(*, scale: float) -> LogPrior:
     return log_prior
 
 
-def scale_mixture(*, scale: float = 1.0, strength: float = 1.0) -> LogPrior:
-    """Gaussian weights whose variance is unknown too, one for each tensor, and integrated out.
+def fan_in_gaussian(*, scale: float = 1.0) -> LogPrior:
+    """N(0, scale^2 / m) on the weights of every tensor, m its number of inputs, and N(0, 1) on biases.
 
-    A tensor W of n weights with fan-in m has W ~ N(0, v) and v ~ InverseGamma(a, a scale^2 / m), with a = `strength`:
-
-        log p(W) = -(a + n / 2) log(a scale^2 / m + |W|^2 / 2) + const.
-
-    How far weights shrink is then learned from the data, layer by layer, where a fixed variance would have to be
-    tuned. The smaller `strength`, the less `scale` matters. Vectors and scalars (biases) are N(0, 1).
+    The inputs are all axes but the last, as in flax; vectors and scalars count as biases. Outputs are then of the
+    same size, a priori, whatever the widths of the network.
     """
     check(_positive(scale), "scale", "be a finite number > 0", scale)
-    check(_positive(strength), "strength", "be a finite number > 0", strength)
 
     def log_density(leaf: jax.Array) -> jax.Array:
-        squares = 0.5 * jnp.sum(jnp.square(leaf))
-        if leaf.ndim < 2:
-            return -squares - 0.5 * leaf.size * math.log(2 * math.pi)
-        rate = strength * scale**2 / math.prod(leaf.shape[:-1])
-        shape = strength + 0.5 * leaf.size
-        constant = strength * math.log(rate) + math.lgamma(shape) - math.lgamma(strength)
-        return constant - 0.5 * leaf.size * math.log(2 * math.pi) - shape * jnp.log(rate + squares)
+        variance = scale**2 / math.prod(leaf.shape[:-1]) if leaf.ndim >= 2 else 1.0
+        return -0.5 * jnp.sum(jnp.square(leaf)) / variance - 0.5 * leaf.size * math.log(2 * math.pi * variance)
 
     def log_prior(params: Params) -> jax.Array:
         return jnp.asarray(sum(map(log_density, jax.tree.leaves(params))))
