@@ -4,10 +4,8 @@ import importlib.util
 import re
 import subprocess
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 
-import jax
 import pytest
 
 FOLDER = Path(__file__).parent.parent / "examples"
@@ -39,33 +37,20 @@ def test_every_example_is_tested():
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.extras] if name in NEEDS else []) for name in SHOWS]
 )
-def test_example(name, capsys):
+def test_example(name, capsys, plain_jax):
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])
     if name in OWN_PROCESS:
         command = [sys.executable, str(FOLDER / f"{name}.py"), "--quick"]
         printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     else:
-        with plain_jax():
-            load(name).main(quick=True)
+        load(name).main(quick=True)
         printed = capsys.readouterr().out
     for pattern, bounds in SHOWS[name]:
         found = re.search(pattern, printed)
         assert found, printed
         if bounds is not None:
             assert bounds[0] <= float(found[1]) <= bounds[1], printed
-
-
-@contextmanager
-def plain_jax():
-    """JAX as it comes, for examples are written as users write; but compiled in less time."""
-    before = jax.config.values["jax_disable_most_optimizations"]
-    jax.config.update("jax_disable_most_optimizations", True)
-    try:
-        with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
-            yield
-    finally:
-        jax.config.update("jax_disable_most_optimizations", before)
 
 
 def load(name):

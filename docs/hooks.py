@@ -1,0 +1,101 @@
+"""What the site shows that is derived, not written: the front page, formulas, weights, commands and examples.
+
+A page says where with a line of its own such as `<!-- weights -->`.
+"""
+
+import ast
+import re
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+DOCSTRING = '"""'
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """The README is the front page."""
+    from mkdocs.structure.files import File
+
+    files.append(File.generated(config, "index.md", content=front_page()))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Fill in what is derived, then turn formulas to MathML, which browsers show by themselves."""
+    for name, make in DERIVED.items():
+        markdown = markdown.replace(f"<!-- {name} -->", make() if f"<!-- {name} -->" in markdown else "")
+    return re.sub(r"^```math\n(.*?)^```$", lambda found: formula(found[1]), markdown, flags=re.DOTALL | re.MULTILINE)
+
+
+def front_page() -> str:
+    """The README with its links as the site has them; what the site does not hold is named, not linked."""
+    text = (ROOT / "README.md").read_text().replace("](docs/", "](")
+    return re.sub(r"\[([^]]+)\]\((?!https?:|#)([A-Z]\w*(?:\.md)?|examples/?)\)", r"`\2`", text)
+
+
+def formula(latex: str) -> str:
+    """LaTeX as a block of MathML."""
+    from latex2mathml.converter import convert
+
+    return f'<div class="formula" style="overflow-x: auto">{convert(latex.strip(), display="block")}</div>'
+
+
+def weights() -> str:
+    """Every set of weights that ships, with its card."""
+    from roamax import pretrained
+
+    parts = [_card(name, dict(pretrained.load(name).card)) for name in pretrained.list()]
+    return "\n".join(parts) or "No weights ship with this version yet."
+
+
+def _card(name: str, card: dict[str, Any]) -> str:
+    rows = "\n".join(f"| {field.replace('_', ' ')} | {_cell(value)} |" for field, value in card.items())
+    return f"### {name}\n\n| | |\n| --- | --- |\n{rows}\n"
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_cell, value))
+    if isinstance(value, dict):
+        return "; ".join(f"{key} {_cell(entry)}" for key, entry in value.items())
+    return f"{value:.4g}" if isinstance(value, float) else "–" if value is None else str(value).replace("|", r"\|")
+
+
+def commands() -> str:
+    """The help text of every command."""
+    from roamax.cli import COMMANDS
+
+    return "\n\n".join(f"## roamax {name}\n\n```text\n{help_text(name)}\n```" for name in COMMANDS)
+
+
+def help_text(name: str) -> str:
+    """What `roamax NAME --help` prints."""
+    import contextlib
+    import io
+
+    from roamax.cli import COMMANDS
+    from roamax.cli.parsing import parse
+
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
+        parse(COMMANDS[name].load(), f"roamax {name}", ["--help"])
+    return printed.getvalue().strip()
+
+
+def examples() -> str:
+    """Every example: what it says of itself, then its code."""
+    return "\n\n".join(_examples())
+
+
+def _examples() -> Iterator[str]:
+    for path in sorted((ROOT / "examples").glob("*.py")):
+        code = path.read_text()
+        title, _, rest = (ast.get_docstring(ast.parse(code)) or "").partition("\n")
+        fenced = f"```python\n{code.split(DOCSTRING, 2)[2].strip()}\n```"
+        folded = f'??? example "examples/{path.name}"\n\n{textwrap.indent(fenced, "    ")}'
+        yield f"## {path.stem}\n\n{title}\n\n{rest.strip()}\n\n{folded}"
+
+
+DERIVED: dict[str, Callable[[], str]] = {"weights": weights, "commands": commands, "examples": examples}

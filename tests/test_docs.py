@@ -1,0 +1,91 @@
+"""What the documentation says is true: its code runs, its commands parse, its links lead somewhere."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from roamax.cli import COMMANDS, find, parsing
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+NEEDS = {"pytorch": "torch"}
+
+
+def blocks(path, language):
+    """The fenced blocks of a page in a language, also those inside lists."""
+    fence = rf"^( *)```{language}\n(.*?)^\1```$"
+    return [
+        "\n".join(line.removeprefix(indent) for line in body.splitlines())
+        for indent, body in re.findall(fence, path.read_text(), re.DOTALL | re.MULTILINE)
+    ]
+
+
+WITH_CODE = [path for path in PAGES if blocks(path, "python")]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(path, id=path.stem, marks=[pytest.mark.extras] if path.stem in NEEDS else []) for path in WITH_CODE],
+)
+def test_the_code_of_a_page_runs_from_top_to_bottom(page, plain_jax):
+    if page.stem in NEEDS:
+        pytest.importorskip(NEEDS[page.stem])
+    known = {}
+    for number, code in enumerate(blocks(page, "python")):
+        exec(compile(code, f"{page.name}, block {number}", "exec"), known)
+
+
+def command_lines():
+    for path in PAGES:
+        for block in [*blocks(path, ""), *blocks(path, "text"), *blocks(path, "console")]:
+            for line in block.splitlines():
+                if line.startswith("roamax "):
+                    yield pytest.param(line, id=f"{path.stem}: {line.split(' #')[0].strip()}")
+
+
+@pytest.mark.parametrize("line", list(command_lines()))
+def test_the_commands_of_a_page_parse(line):
+    words = shlex.split(line, comments=True)[1:]
+    words = words[: words.index(">")] if ">" in words else words
+    name, rest = find(words)
+    assert callable(parsing.parse(COMMANDS[name].load(), f"roamax {name}", rest))
+
+
+def test_make_knows_the_targets_that_pages_name():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for path in PAGES:
+        for target in re.findall(r"^make ([a-z-]+)", path.read_text().replace("`make ", "\nmake "), re.MULTILINE):
+            assert target in targets, f"make {target} in {path.name}"
+
+
+def test_links_between_files_lead_somewhere():
+    for path in PAGES:
+        for target in re.findall(r"\]\(([^)#]+)", path.read_text()):
+            if not target.startswith("http"):
+                assert (path.parent / target).exists(), f"{target} in {path.name}"
+
+
+def test_figures_and_examples_are_those_of_the_pages():
+    assert (ROOT / "docs" / "images" / "overview.png").stat().st_size < 200_000
+    for path in PAGES:
+        for name in re.findall(r"examples/(\w+\.py)", path.read_text()):
+            assert (ROOT / "examples" / name).exists(), f"{name} in {path.name}"
+
+
+@pytest.mark.extras
+def test_the_site_builds(tmp_path):
+    pytest.importorskip("mkdocs")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    shown = {name: (tmp_path / "site" / name / "index.html").read_text() for name in ("cli", "concepts", "examples")}
+    assert "roamax meta-train smoke [-h]" in shown["cli"]
+    assert shown["concepts"].count("<math") >= 6
+    assert "own_sampler" in shown["examples"]
+    front = (tmp_path / "site" / "index.html").read_text()
+    assert "overview.png" in front
+    assert not re.search(r'<(script|link|img)[^>]*(src|href)="(https?:)?//', front), "it must work without a network"
