@@ -72,7 +72,7 @@ def evaluate(
     positions = run.draws if draws is None else _first(run.draws, draws)
     # What can be missing is looked for before anything that takes long.
     foreign = {name: _foreign_images(run, name, data_dir) for name in ood}
-    other = None if reference is None else _read_predictive(Path(reference))
+    other = None if reference is None else read_predictive(Path(reference))
     corrupted = list(itertools.product(corruptions.KINDS, range(1, 6))) if corrupt else []
     if corrupt and run.config["task"].get("halve"):
         raise InputError("`corruptions` must be measured on images of full size; got a run with `halve`.")
@@ -113,7 +113,7 @@ def _measure(
         "by_draws": by_draws(log_probs, np.asarray(y)),
         "reliability": {name: values.tolist() for name, values in metrics.reliability(average, y)._asdict().items()},
         "traces": _traces(positions, log_probs, np.asarray(y)),
-        "space": _space(run.task, positions),
+        "space": space(run.task, positions),
     }
     if len(log_probs) > 1:
         record["scores"]["mutual_information"] = float(metrics.mutual_information(log_probs).mean())
@@ -183,7 +183,7 @@ def _traces(draws: Draws, log_probs: np.ndarray, labels: np.ndarray) -> dict[str
     return {"step": list(draws.steps), "nll": single.T.tolist(), "norm": norms.T.tolist()}
 
 
-def _space(task: Task, draws: Draws) -> dict[str, Any]:
+def space(task: Task, draws: Draws) -> dict[str, Any]:
     """The geometry of up to ten draws of the first chain."""
     chosen = Draws.from_positions(jax.tree.map(lambda leaf: leaf[:1, :10], draws.positions))
     record: dict[str, Any] = {"cosine": landscape.cosine_similarity(chosen).tolist()}
@@ -258,7 +258,8 @@ def _corrupted(
     }
 
 
-def _read_predictive(path: Path) -> np.ndarray:
+def read_predictive(path: Path) -> np.ndarray:
+    """The array `probs` (inputs, classes) of an npz file."""
     rule = "be an npz file with an array `probs` (inputs, classes) of finite numbers"
     with archives.reading(path, f"it must {rule}"):
         arrays = archives.npz_arrays(path, lambda name: name == "probs")

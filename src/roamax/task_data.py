@@ -1,6 +1,7 @@
 """The arrays of a task: a data set, split, cut to size, its images halved."""
 
 import functools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,24 +37,49 @@ class TaskData(NamedTuple):
         return {"outputs": 1 if targets.ndim == 1 else targets.shape[1]}
 
 
-def load(name: str, data_dir: str | Path | None, sizes: Sizes, *, halve: bool = False, seed: int = 0) -> TaskData:
-    """Load a data set and hold `sizes.valid` examples of its training set out, chosen by `seed`."""
-    return _load(name, data.data_dir(data_dir), sizes, halve, seed)
+def load(
+    name: str,
+    data_dir: str | Path | None,
+    sizes: Sizes,
+    *,
+    classes: Sequence[int] | None = None,
+    halve: bool = False,
+    seed: int = 0,
+) -> TaskData:
+    """Load a data set, keep some `classes` of it, and hold `sizes.valid` training examples out, chosen by `seed`."""
+    return _load(name, data.data_dir(data_dir), sizes, None if classes is None else tuple(classes), halve, seed)
 
 
 # Tasks on the same data share the arrays: the memory of a hundred tasks is that of a few data sets.
 @functools.lru_cache(maxsize=8)
-def _load(name: str, folder: Path, sizes: Sizes, halve: bool, seed: int) -> TaskData:
+def _load(name: str, folder: Path, sizes: Sizes, classes: tuple[int, ...] | None, halve: bool, seed: int) -> TaskData:
     loaded = data.load(name, folder)
     check(len(loaded.x_train) > 0, "data", "have a training set", name)
-    train, valid, test = data.split(loaded, sizes.valid, seed)
+    splits = data.split(loaded, sizes.valid, seed)
+    if classes is not None:
+        splits = [_only(pair, classes, loaded.num_classes) for pair in splits]
+    train, valid, test = splits
     train, test = _subset(train, sizes.train, "train_size", seed), _subset(test, sizes.test, "test_size", seed)
 
     def on_device(pair: tuple[np.ndarray, np.ndarray]) -> tuple[jax.Array, jax.Array]:
         x, y = pair
         return jnp.asarray(_halved(x) if halve else x), jnp.asarray(y)
 
-    return TaskData(on_device(train), on_device(valid), on_device(test), loaded.num_classes)
+    return TaskData(
+        on_device(train), on_device(valid), on_device(test), loaded.num_classes if classes is None else len(classes)
+    )
+
+
+def _only(pair: tuple[Any, Any], classes: tuple[int, ...], num_classes: int) -> tuple[Any, Any]:
+    known = all(isinstance(label, int) and 0 <= label < num_classes for label in classes)
+    rule = f"be two or more different labels in [0, {num_classes})"
+    check(known and len(set(classes)) == len(classes) >= 2, "classes", rule, classes)
+    x, y = pair
+    rows = np.isin(y, classes)
+    # Labels are renumbered in the order in which they are given.
+    places = np.zeros(num_classes, y.dtype)
+    places[list(classes)] = np.arange(len(classes))
+    return x[rows], places[y[rows]]
 
 
 def _subset(pair: tuple[Any, Any], size: int | None, argument: str, seed: int) -> tuple[Any, Any]:

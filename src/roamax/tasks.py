@@ -5,7 +5,7 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -82,9 +82,9 @@ class TaskSpec:
     """What a task is made of, by names and numbers: `dataclasses.asdict` gives JSON, `TaskSpec(**...)` takes it back.
 
     `data` is a name of `roamax.data`, `model` one of `roamax.models` with its `options`; the number of classes comes
-    from the data. `halve` shrinks images to half their height and width by 2x2 means. The sizes None mean: a
-    validation set as `roamax.data.split` has it, and all other data. `seed` decides which examples are held out and,
-    where a size is given, which are taken.
+    from the data. `halve` shrinks images to half their height and width by 2x2 means; `classes` are the labels to keep,
+    None for all. The sizes None mean: a validation set as `roamax.data.split` has it, and all other data. `seed`
+    decides which examples are held out and, where a size is given, which are taken.
     """
 
     data: str
@@ -97,6 +97,7 @@ class TaskSpec:
     valid_size: int | None = None
     test_size: int | None = None
     seed: int = 0
+    classes: Sequence[int] | None = None
 
     def __post_init__(self) -> None:
         try:
@@ -104,6 +105,8 @@ class TaskSpec:
         except (TypeError, ValueError) as error:
             raise InputError(f"`options` must be what JSON can hold; got {self.options}.") from error
         object.__setattr__(self, "options", options)
+        if self.classes is not None:
+            object.__setattr__(self, "classes", list(self.classes))
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -122,7 +125,7 @@ class TaskSpec:
         from roamax import task_data
 
         sizes = task_data.Sizes(self.train_size, self.valid_size, self.test_size)
-        arrays = task_data.load(self.data, data_dir, sizes, halve=self.halve, seed=self.seed)
+        arrays = task_data.load(self.data, data_dir, sizes, classes=self.classes, halve=self.halve, seed=self.seed)
         known = models.options(self.model)
         from_data = {key: value for key, value in arrays.model_options().items() if key in known}
         model = models.get(self.model, **{**from_data, **self.options})

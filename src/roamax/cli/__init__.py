@@ -36,6 +36,9 @@ COMMANDS = {
     "meta-train meta-sgmcmc": Command("meta_train", "meta_sgmcmc", "Learn its baseline, Meta-SGMCMC.", resumes=True),
     "meta-train cpu": Command("meta_train", "cpu", "Learn a sampler on two cores, in hours.", resumes=True),
     "meta-train smoke": Command("meta_train", "smoke", "See meta-training work, in under a minute.", resumes=True),
+    "experiment": Command("experiment", "experiment", "A table or figure of the paper.", resumes=True),
+    "experiment list": Command("experiment", "list_experiments", "Show the experiments, and what each needs."),
+    "experiment page": Command("experiment", "page", "One Markdown page of the results of experiments."),
     "data list": Command("data", "list_data", "Show the data sets, and which of them are here."),
     "data fetch": Command("data", "fetch", "Download a data set and check it."),
     "completion": Command("completion", "completion", "Let a shell complete commands and options."),
@@ -54,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             from roamax import __version__
 
             print(f"roamax {__version__}")
-        elif family_of(words[0]) and words[1:2] and words[1] in HELP:
+        elif words[0] not in COMMANDS and family_of(words[0]) and words[1:2] and words[1] in HELP:
             print(overview(family_of(words[0])))
         else:
             name, rest = find(words)

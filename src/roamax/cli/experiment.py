@@ -1,0 +1,137 @@
+"""`roamax experiment NAME`, `roamax experiment list` and `roamax experiment page`."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from roamax.cli.arguments import Json, Quiet, RunFolder, Seed, Words
+
+Folder = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
+
+
+def experiment(
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")],
+    out: RunFolder,
+    scale: Literal["cpu", "paper"] = "cpu",
+    chains: Annotated[Folder, tyro.conf.arg(help_behavior_hint="(default: OUT/chains)")] = None,
+    seeds: int = 3,
+    weights: Annotated[Words, tyro.conf.arg(metavar="METHOD=FILE ...")] = (),
+    problems: Annotated[Words, tyro.conf.arg(metavar="NAME ...")] = (),
+    engine: Literal["local", "ray"] = "local",
+    address: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS", help_behavior_hint="(default: one here)")] = None,
+    seed: Seed = 0,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Run an experiment of the paper: results.json, tables in Markdown and LaTeX, figures as PNG and PDF.
+
+    The same command again goes on where it stopped. Data sets that are not here are left out, with a note.
+
+    Examples:
+        roamax experiment image-classification --out results/image-classification
+        roamax experiment ood --out results/ood --chains results/chains
+        roamax experiment transfer --out results/mine --weights L2E=runs/meta/weights.safetensors
+
+    Args:
+        name: A name that `roamax experiment list` shows.
+        out: Where results go.
+        scale: cpu takes minutes on two cores; paper has the paper's numbers, for accelerators.
+        chains: Where chains are kept: experiments that share a folder share chains.
+        seeds: How many seeds, from --seed on.
+        weights: Files for learned methods to take instead of what ships.
+        problems: Keep to these problems, such as cifar10.
+        engine: Where the searches of `tune` run.
+        address: The Ray cluster's address.
+    """
+    from roamax.cli.start import start_jax
+    from roamax.errors import InputError
+
+    files: dict[str, Path] = {}
+    for pair in weights:
+        method, found, file = pair.partition("=")
+        if not found:
+            raise InputError(f"`weights` must be METHOD=FILE; got {pair!r}.")
+        files[method] = Path(file)
+    start_jax()
+    from roamax.cli.output import print_json
+    from roamax.experiments.registry import run_experiment
+
+    results = run_experiment(
+        name,
+        out,
+        scale=scale,
+        chains=chains,
+        seeds=seeds,
+        seed=seed,
+        weights=files,
+        problems=problems,
+        engine=engine,
+        address=address,
+        progress=False if quiet or json else None,
+    )
+    if json:
+        print_json(results)
+    elif not quiet:
+        _show(results, out)
+
+
+def list_experiments(quiet: Quiet = False, json: Json = False) -> None:
+    """Show each experiment with what it reproduces, the data it takes and its minutes on two cores.
+
+    Example:
+        roamax experiment list
+    """
+    from roamax.cli.output import print_json, print_table
+    from roamax.experiments.registry import EXPERIMENTS
+    from roamax.report.page import Column
+
+    rows = [{"name": name, **entry._asdict(), "data": ", ".join(entry.data)} for name, entry in EXPERIMENTS.items()]
+    if json:
+        print_json(rows)
+    if json or quiet:
+        return
+    for row in rows:
+        row["reproduces"] += f" ({row['data']})" if row["data"] else ""
+    columns = [Column("name", "name"), Column("minutes", "min", "d"), Column("reproduces", "reproduces (data)")]
+    print_table("Experiments, and minutes at cpu scale", columns, rows)
+
+
+def page(
+    dirs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DIR ...", help_behavior_hint="")],
+    out: Annotated[Path, tyro.conf.arg(metavar="FILE")] = Path("results.md"),
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Make one Markdown page, with its figures beside it, from the results of experiments.
+
+    Example:
+        roamax experiment page results/ood results/kinetic --out docs/results.md
+
+    Args:
+        dirs: Folders that `roamax experiment` made.
+        out: The page to write.
+    """
+    from roamax.cli.output import print_json
+    from roamax.experiments.results_page import write_page
+
+    written = write_page(dirs, out)
+    if json:
+        print_json({"page": str(out), "figures": [str(path) for path in written]})
+    elif not quiet:
+        print(f"Results: {out}")
+
+
+def _show(results: dict[str, Any], out: Path) -> None:
+    from rich.console import Console
+
+    from roamax.experiments.tables import Table, markdown
+
+    console = Console()
+    for stored in results["tables"].values():
+        table = Table.from_json(stored)
+        console.print(f"\n{table.title}", style="bold")
+        console.print(markdown(table), markup=False, highlight=False, soft_wrap=True)
+    for sentence in (*results["orderings"].values(), *results["notes"]):
+        console.print(f"\n{sentence}", markup=False, highlight=False)
+    console.print(f"\nResults: {out}", highlight=False)

@@ -1,0 +1,30 @@
+"""What the task distribution and the parameterisation are worth: small, precond and full L2E, 10 draws."""
+
+from roamax.experiments.findings import Findings
+from roamax.experiments.lab import Lab, measure
+from roamax.experiments.scores import BETTER, COLUMNS, printed, scores
+from roamax.experiments.tables import Table
+
+METHODS = ("Small L2E", "Precond L2E", "L2E")
+PAPER = {
+    ("Fashion-MNIST", "Small L2E"): printed(0.9158, 0.2520, 0.0120, 0.0797),
+    ("Fashion-MNIST", "Precond L2E"): printed(0.8801, 0.3461, 0.0382, 0.2597),
+    ("Fashion-MNIST", "L2E"): printed(0.9166, 0.2408, 0.0078, 0.0507),
+    ("CIFAR-10", "Small L2E"): printed(0.8952, 0.3465, 0.0610, 0.5008),
+    ("CIFAR-10", "Precond L2E"): printed(0.7503, 0.7950, 0.1349, 0.4126),
+    ("CIFAR-10", "L2E"): printed(0.9009, 0.3231, 0.0480, 0.6263),
+    ("CIFAR-100", "Small L2E"): printed(0.6536, 1.3067, 0.1237, 1.4391),
+    ("CIFAR-100", "Precond L2E"): printed(0.3397, 2.6761, 0.1508, 0.7449),
+    ("CIFAR-100", "L2E"): printed(0.6702, 1.2345, 0.1224, 1.2632),
+    ("Tiny-ImageNet", "Small L2E"): printed(0.4759, 2.318, 0.0672, 2.8437),
+    ("Tiny-ImageNet", "L2E"): printed(0.5287, 1.979, 0.1478, 0.8124),
+}
+
+
+def run(lab: Lab) -> Findings:
+    """Each set of weights on each data set that is here."""
+    problems = [problem._replace(draws=10) for problem in lab.problems("fashion_mnist", "cifar10", "cifar100",
+                                                                       "tiny_imagenet")]  # fmt: skip
+    rows = measure(lab, problems, METHODS, scores)
+    table = Table("Ablation", ("Data set", "L2E"), COLUMNS, rows, PAPER, compared="rows", better=BETTER, digits=4)
+    return Findings({"ablation": table})

@@ -1,0 +1,38 @@
+"""Random crops and flips, with the temperature of the samplers tuned on validation data, 10 draws."""
+
+from roamax.experiments.findings import Findings
+from roamax.experiments.lab import Lab
+from roamax.experiments.scores import BETTER, COLUMNS, printed, scores
+from roamax.experiments.tables import Table, Value
+
+TEMPERATURES = {"DE": (0.0,), "cSGMCMC": (1.0, 0.01, 1e-4), "L2E": (1.0, 0.01, 1e-4)}
+PAPER = {
+    ("CIFAR-10", "DE"): printed((0.931, 0.002), (0.209, 0.003), (0.017, 0.001), (0.293, 0.002)),
+    ("CIFAR-10", "cSGMCMC"): printed((0.923, 0.003), (0.234, 0.007), (0.031, 0.005), (0.142, 0.019)),
+    ("CIFAR-10", "L2E"): printed((0.926, 0.001), (0.235, 0.002), (0.037, 0.001), (0.391, 0.005)),
+    ("CIFAR-100", "DE"): printed((0.708, 0.001), (1.048, 0.001), (0.092, 0.001), (0.765, 0.003)),
+    ("CIFAR-100", "cSGMCMC"): printed((0.683, 0.001), (1.114, 0.005), (0.013, 0.001), (0.319, 0.008)),
+    ("CIFAR-100", "L2E"): printed((0.705, 0.003), (1.066, 0.001), (0.095, 0.003), (0.996, 0.017)),
+}
+
+
+def run(lab: Lab) -> Findings:
+    """Each method at the temperature that is best on validation data with the first seed, then with all seeds."""
+    rows, chosen = {}, {}
+    first = Lab(lab.scale, lab.runs, lab.seeds[:1], lab.weights, lab.progress, notes=lab.notes)
+    for problem in lab.problems("cifar10", "cifar100"):
+        problem = problem._replace(draws=min(problem.draws, 10))
+        for name, temperatures in TEMPERATURES.items():
+            tried = {
+                temperature: chain.validation_nll()
+                for temperature in temperatures
+                for chain in first.chains(problem, name, augment=True, temperature=temperature)
+            }
+            if not tried:
+                continue
+            best = min(tried, key=lambda temperature: tried[temperature])
+            chosen[f"{problem.label}, {name}"] = {"temperature": best, "validation_nll": tried}
+            found = [scores(chain) for chain in lab.chains(problem, name, augment=True, temperature=best)]
+            rows[problem.label, name] = {key: Value.over([one[key] for one in found]) for key in COLUMNS}
+    table = Table("Augmentation", ("Data set", "Method"), COLUMNS, rows, PAPER, compared="rows", better=BETTER)
+    return Findings({"augmentation": table}, data={"temperatures": chosen})

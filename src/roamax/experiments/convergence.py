@@ -1,0 +1,46 @@
+"""Effective sample size per second and the share of parameters with cR-hat < 1.1, whole and by layer."""
+
+from roamax import diagnostics
+from roamax.experiments.findings import Findings
+from roamax.experiments.lab import Chain, Lab, measure, methods_as_columns
+from roamax.experiments.tables import Table, Value
+from roamax.report.geometry import rhat_by_layer
+
+METHODS = ("cSGMCMC", "Meta-SGMCMC", "L2E")
+
+
+def _paper(cyclical: Value, meta: Value, l2e: Value) -> dict[str, Value]:
+    return {"cSGMCMC": cyclical, "Meta-SGMCMC": meta, "L2E": l2e}
+
+
+PAPER = {
+    ("ESS/s", "Fashion-MNIST"): _paper(Value(219.85, 6.64), Value(33.34, 8.42), Value(136.31, 0.42)),
+    ("ESS/s", "CIFAR-10"): _paper(Value(56.61, 2.51), Value(17.31, 5.11), Value(82.97, 0.57)),
+    ("ESS/s", "CIFAR-100"): _paper(Value(41.14, 1.51), Value(48.29, 7.43), Value(63.81, 0.00)),
+    ("ESS/s", "Tiny-ImageNet"): _paper(Value(2.43, 0.01), Value(0.91, 0.19), Value(2.62, 0.00)),
+    ("cR̂ < 1.1", "Fashion-MNIST"): _paper(Value(0.765), Value(0.524), Value(0.946)),
+    ("cR̂ < 1.1", "CIFAR-10"): _paper(Value(0.804), Value(0.160), Value(0.968)),
+    ("cR̂ < 1.1", "CIFAR-100"): _paper(Value(0.732), Value(0.750), Value(0.897)),
+    ("cR̂ < 1.1", "Tiny-ImageNet"): _paper(Value(0.737), Value(0.131), Value(0.806)),
+}
+UNIT = 1e5
+"""The paper divides the sum of effective sample sizes over all parameters by this."""
+
+
+def run(lab: Lab) -> Findings:
+    """Both statistics from the draws of each method; the layers from the first seed on CIFAR-10."""
+    layers: dict[str, dict] = {}
+
+    def of_chain(chain: Chain) -> dict[str, float]:
+        steps = chain.draws.steps
+        interval = chain.seconds_per_step * (steps[-1] - steps[0]) / (len(steps) - 1)
+        found = diagnostics.summary(chain.draws, interval)
+        if chain.problem.label == "CIFAR-10":
+            layers.setdefault(chain.method.name, {"diagnostics": {"parameters": found}})
+        return {"ESS/s": found["ess_per_second"] / UNIT, "cR̂ < 1.1": found["chain_rhat_share"]}
+
+    problems = lab.problems("fashion_mnist", "cifar10", "cifar100", "tiny_imagenet")
+    rows = methods_as_columns(measure(lab, problems, METHODS, of_chain))
+    better = {"ESS/s": "max", "cR̂ < 1.1": "max"}
+    table = Table("Convergence", ("Metric", "Data set"), METHODS, rows, PAPER, better=better)
+    return Findings({"convergence": table}, {"layers": rhat_by_layer(layers)} if layers else {})

@@ -1,0 +1,42 @@
+"""What an experiment found, and its files: results.json, tables in Markdown and LaTeX, figures as PNG and PDF."""
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from roamax import storage
+from roamax.experiments import tables
+from roamax.experiments.compare import write_results
+from roamax.experiments.tables import Table
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Tables and matplotlib figures by a short name, and `data` behind them as JSON holds it."""
+
+    tables: Mapping[str, Table] = field(default_factory=dict)
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+def write(folder: Path, about: Mapping[str, Any], found: Findings) -> dict[str, Any]:
+    """The files of an experiment in its folder, and what results.json holds."""
+    results = {
+        **about,
+        "tables": {name: table.to_json() for name, table in found.tables.items()},
+        "orderings": {name: table.orderings() for name, table in found.tables.items() if table.orderings()},
+        "data": dict(found.data),
+        "figures": list(found.figures),
+    }
+    for name, table in found.tables.items():
+        storage.write_bytes(folder / f"{name}.md", f"{tables.markdown(table)}\n".encode())
+        storage.write_bytes(folder / f"{name}.tex", f"{tables.latex(table)}\n".encode())
+    for name, figure in found.figures.items():
+        for kind in ("png", "pdf"):
+            buffer = io.BytesIO()
+            figure.savefig(buffer, format=kind, dpi=120, facecolor="white")
+            storage.write_bytes(folder / f"{name}.{kind}", buffer.getvalue())
+    write_results(folder / "results.json", results)
+    return results

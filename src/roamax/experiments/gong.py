@@ -1,0 +1,70 @@
+"""Generalisation as Gong et al. measure it: to a network (NT), an activation (AF) and classes that were not trained on.
+
+Their own Meta-SGMCMC was trained on half the classes with a smaller network. Here both samplers are the ones that
+ship, which have seen MNIST but not CIFAR-10.
+"""
+
+import itertools
+
+from roamax.experiments.findings import Findings
+from roamax.experiments.lab import Lab
+from roamax.experiments.problems import Problem
+from roamax.experiments.tables import Table, Value
+from roamax.tasks import TaskSpec
+
+METHODS = ("Meta-SGMCMC", "L2E")
+KINDS = ("NT", "NT+AF", "NT+Data")
+COLUMNS = tuple(f"{kind} {metric}" for metric in ("ACC", "NLL") for kind in KINDS)
+NETWORKS = {
+    "MNIST": {
+        "NT": ("mlp", {"hidden": [40, 40]}, None),
+        "NT+AF": ("mlp", {"hidden": [40, 40], "activation": "sigmoid"}, None),
+        "NT+Data": ("mlp", {"hidden": [40, 40]}, (5, 6, 7, 8, 9)),
+    },
+    "CIFAR-10": {
+        "NT": ("cnn_pooled", {}, None),
+        "NT+AF": ("cnn_pooled", {"activation": "sigmoid"}, None),
+        "NT+Data": ("cnn_pooled", {}, (5, 6, 7, 8, 9)),
+    },
+}
+DATA = {"MNIST": "mnist", "CIFAR-10": "cifar10"}
+UNITS = {"MNIST": 10_000, "CIFAR-10": 100}
+"""What a mean NLL is multiplied by to be in the units of their tables."""
+STEPS = {"cpu": (500, 100), "paper": (32_000, 3_200)}
+"""Steps of burn-in and between draws: in the paper 100 and 10 epochs."""
+DRAWS = 20
+
+
+def _paper(*pairs: tuple[float, float] | None) -> dict[str, Value]:
+    return {column: Value(*pair) for column, pair in zip(COLUMNS, pairs, strict=True) if pair is not None}
+
+
+PAPER = {
+    ("CIFAR-10", "Meta-SGMCMC"): _paper((78.12, 0.035), (74.41, 0.11), (89.97, 0.04), (68.88, 0.15), (79.55, 0.057),
+                                        (15.66, 0.28)),
+    ("CIFAR-10", "L2E"): _paper((79.21, 0.203), (75.91, 0.2), (92.49, 0.234), (63.23, 0.46), (72.11, 0.22),
+                                (11.82, 0.81)),
+    ("MNIST", "Meta-SGMCMC"): _paper((98.36, 0.02), (97.72, 0.02), (98.62, 0.02), (640, 6.25), (875, 3.19),
+                                     (230, 3.23)),
+    ("MNIST", "L2E"): _paper((98.39, 0.05), (98.07, 0.08), None, (558, 3.19), (679, 6.65), None),
+}  # fmt: skip
+
+
+def run(lab: Lab) -> Findings:
+    """Accuracy in percent and NLL in their units."""
+    burn_in, thinning = STEPS.get(lab.scale, STEPS["cpu"])
+    rows: dict[tuple[str, str], dict[str, Value]] = {}
+    for label, kind, name in itertools.product(NETWORKS, KINDS, METHODS):
+        network, options, classes = NETWORKS[label][kind]
+        spec = TaskSpec(DATA[label], network, options, classes=classes)
+        problem = Problem(f"{label} {kind}", spec, burn_in, DRAWS, thinning, DRAWS, {})
+        if not lab.is_here(spec):
+            continue
+        found = [chain.scores for chain in lab.chains(problem, name)]
+        if found:
+            row = rows.setdefault((label, name), {})
+            row[f"{kind} ACC"] = Value.over([100 * one["acc"] for one in found])
+            row[f"{kind} NLL"] = Value.over([UNITS[label] * one["nll"] for one in found])
+    better = {column: "max" if column.endswith("ACC") else "min" for column in COLUMNS}
+    table = Table("Generalisation", ("Data set", "Method"), COLUMNS, rows, PAPER, "rows", better, digits=2)
+    return Findings({"generalisation": table})

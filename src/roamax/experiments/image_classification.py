@@ -1,0 +1,75 @@
+"""Accuracy and NLL of the model average against the number of draws: the paper's main figure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from roamax.errors import FileError
+from roamax.evaluation import by_draws
+from roamax.experiments.findings import Findings
+from roamax.experiments.hmc_fidelity import published_hmc
+from roamax.experiments.lab import Chain, Lab, measure, methods_as_columns
+from roamax.experiments.tables import Table, Value
+from roamax.metrics import accuracy, nll
+from roamax.report.figures import INK, new_figure
+
+METHODS = ("DE", "cSGMCMC", "Meta-SGMCMC", "L2E")
+
+
+def run(lab: Lab) -> Findings:
+    """Every method on every data set that is here."""
+    problems = lab.problems("fashion_mnist", "cifar10", "cifar100", "tiny_imagenet")
+    curves: dict[tuple[str, str], list[dict[str, list[float]]]] = {}
+
+    def of_chain(chain: Chain) -> dict[str, float]:
+        key = chain.problem.label, chain.method.name
+        curves.setdefault(key, []).append(by_draws(chain.log_probs, chain.labels))
+        return {"ACC": chain.scores["acc"], "NLL": chain.scores["nll"]}
+
+    rows = methods_as_columns(measure(lab, problems, METHODS, of_chain))
+    if any(problem.label == "CIFAR-10" for problem in problems):
+        for metric, value in _hmc(lab).items():
+            rows[metric, "CIFAR-10"]["HMC"] = Value(value)
+    table = Table(
+        "Averaged prediction",
+        ("Metric", "Data set"),
+        (*METHODS, "HMC"),
+        dict(sorted(rows.items(), key=lambda item: item[0][0])),
+        better={"ACC": "max", "NLL": "min"},
+    )
+    packed = [{"data": label, "method": name, "curves": found} for (label, name), found in curves.items()]
+    figures = {"by-draws": _figure(curves, rows)} if curves else {}
+    return Findings({"scores": table}, figures, {"by_draws": packed})
+
+
+def _hmc(lab: Lab) -> dict[str, float]:
+    try:
+        probs, labels = published_hmc(lab)
+    except FileError as error:
+        lab.note(str(error))
+        return {}
+    return {"ACC": accuracy(probs, labels), "NLL": nll(probs, labels)}
+
+
+def _figure(curves: Mapping[tuple[str, str], Any], rows: Mapping[tuple[str, str], Mapping[str, Value]]) -> Any:
+    labels = list(dict.fromkeys(label for label, _ in curves))
+    figure, axes = new_figure(len(labels), 2, width=3.4, height=2.6)
+    for column, label in enumerate(labels):
+        for row, key in enumerate(("acc", "nll")):
+            axis = axes[row, column]
+            for name in METHODS:
+                if (label, name) not in curves:
+                    continue
+                found = curves[label, name]
+                values = np.array([curve[key] for curve in found])
+                mean, spread = values.mean(axis=0), values.std(axis=0)
+                axis.plot(found[0]["draws"], mean, marker="o", markersize=3, label=name)
+                axis.fill_between(found[0]["draws"], mean - spread, mean + spread, alpha=0.2)
+            if "HMC" in rows.get((key.upper(), label), {}):
+                axis.axhline(rows[key.upper(), label]["HMC"].mean, color=INK, linestyle="--", label="HMC")
+            axis.set_xlabel("number of draws", fontsize=8)
+            axis.set_ylabel(f"test {key.upper()}", fontsize=8)
+        axes[0, column].set_title(label, fontsize=9)
+    axes[0, 0].legend(fontsize=7, frameon=False, labelcolor=INK)
+    return figure

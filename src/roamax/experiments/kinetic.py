@@ -1,0 +1,35 @@
+"""Kinetic L2E, which learns the kinetic energy's mean and keeps its guarantee, against L2E."""
+
+from roamax.evaluation import space
+from roamax.experiments.findings import Findings
+from roamax.experiments.lab import Chain, Lab, measure
+from roamax.experiments.multimodality import figures_of
+from roamax.experiments.scores import BETTER, COLUMNS, printed, scores
+from roamax.experiments.tables import Table
+
+METHODS = ("Kinetic L2E", "L2E")
+PAPER = {
+    ("Fashion-MNIST", "Kinetic L2E"): printed(0.9175, 0.2425, 0.0104, 0.1334),
+    ("Fashion-MNIST", "L2E"): printed(0.9166, 0.2408, 0.0078, 0.0507),
+    ("CIFAR-10", "Kinetic L2E"): printed(0.9131, 0.2867, 0.0527, 0.4152),
+    ("CIFAR-10", "L2E"): printed(0.9123, 0.2909, 0.0563, 0.4344),
+    ("CIFAR-100", "Kinetic L2E"): printed(0.7013, 1.114, 0.1212, 1.735),
+    ("CIFAR-100", "L2E"): printed(0.6999, 1.131, 0.1403, 1.749),
+    ("Tiny-ImageNet", "Kinetic L2E"): printed(0.5561, 1.966, 0.1731, 1.907),
+    ("Tiny-ImageNet", "L2E"): printed(0.5583, 1.846, 0.1423, 0.9139),
+}
+
+
+def run(lab: Lab) -> Findings:
+    """Scores on each data set that is here, and the geometry of the draws on CIFAR-10."""
+    shown: dict[str, dict] = {}
+
+    def of_chain(chain: Chain) -> dict[str, float]:
+        if chain.problem.label == "CIFAR-10" and chain.method.name not in shown:
+            shown[chain.method.name] = {"space": space(chain.task, chain.draws)}
+        return dict(scores(chain))
+
+    problems = lab.problems("fashion_mnist", "cifar10", "cifar100", "tiny_imagenet")
+    rows = measure(lab, problems, METHODS, of_chain)
+    table = Table("Kinetic L2E", ("Data set", "L2E"), COLUMNS, rows, PAPER, compared="rows", better=BETTER, digits=4)
+    return Findings({"kinetic": table}, figures_of(shown))

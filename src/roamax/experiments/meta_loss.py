@@ -1,0 +1,80 @@
+"""The loss of meta-training over its outer steps, for several step sizes of the sampler: is it stable?"""
+
+import csv
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+
+from roamax import meta
+from roamax.experiments.findings import Findings
+from roamax.experiments.lab import Lab
+from roamax.experiments.tables import Table, Value
+from roamax.meta import PRESETS, Stage, TrainConfig
+from roamax.report.figures import INK, new_figure
+
+
+def configs(scale: str) -> dict[str, dict[float, TrainConfig]]:
+    """For each learned sampler, a run for each squared step size."""
+    if scale == "paper":
+        families = {
+            "L2E": (PRESETS["paper"], (1e-6, 1e-5, 1e-4)),
+            "Meta-SGMCMC": (PRESETS["meta-sgmcmc"], (1e-7, 1e-6, 1e-5)),
+        }
+    else:
+        smoke = PRESETS["smoke"]
+        l2e = dataclasses.replace(smoke, stages=(dataclasses.replace(smoke.stages[0], outer_steps=80),))
+        baseline = dataclasses.replace(
+            smoke,
+            sampler="meta_sgmcmc",
+            objective="kl",
+            chains=2,
+            init_scale=1.0,
+            stages=(Stage("tbptt", 80, 400, 5, 10, truncation=50, learning_rate=0.003, only="hidden=16"),),
+        )
+        families = {"L2E": (l2e, (2e-5, 8e-5, 3.2e-4)), "Meta-SGMCMC": (baseline, (1e-5, 1e-4, 1e-3))}
+    return {
+        name: {size: dataclasses.replace(base, step_size=math.sqrt(size)) for size in sizes}
+        for name, (base, sizes) in families.items()
+    }
+
+
+def run(lab: Lab) -> Findings:
+    """Train each and read its log; at cpu scale on the tiny tasks of the smoke preset."""
+    curves: dict[str, dict[str, list[float]]] = {}
+    rows = {}
+    for name, by_size in configs(lab.scale).items():
+        for size, config in by_size.items():
+            out = lab.runs / f"meta-{name.lower()}-{size:g}"
+            trained = meta.train(config, out, engine=meta.LocalEngine, show=lab.progress)
+            losses = _losses(trained.out / "log.csv")
+            label = f"step size {size:g}"
+            curves.setdefault(name, {})[label] = losses
+            tenth = max(1, len(losses) // 10)
+            late = np.asarray(losses[-tenth:])
+            rows[name, label] = {
+                "first": Value(float(np.mean(losses[:tenth]))),
+                "last": Value(float(late.mean()), float(late.std())),
+                "best validation": Value(trained.loss),
+            }
+    columns = ("first", "last", "best validation")
+    table = Table("Meta-loss", ("Sampler", "Run"), columns, rows)
+    return Findings({"meta-loss": table}, {"meta-loss": _figure(curves)}, {"losses": curves})
+
+
+def _losses(path: Any) -> list[float]:
+    with open(path, newline="") as file:
+        return [float(row["loss"]) for row in csv.DictReader(file) if row["loss"]]
+
+
+def _figure(curves: dict[str, dict[str, list[float]]]) -> Any:
+    figure, axes = new_figure(len(curves), width=4.0)
+    for axis, (name, runs) in zip(axes.flat, curves.items(), strict=True):
+        for label, losses in runs.items():
+            axis.plot(range(1, len(losses) + 1), losses, linewidth=1, label=label)
+        axis.set_title(name, fontsize=9)
+        axis.set_xlabel("outer step", fontsize=8)
+        axis.set_ylabel("meta-loss", fontsize=8)
+        axis.legend(fontsize=7, frameon=False, labelcolor=INK)
+    return figure

@@ -1,0 +1,51 @@
+"""Do draws lie in several modes? Cosine similarity, error on a plane through three draws, error between pairs."""
+
+from typing import Any
+
+import numpy as np
+
+from roamax.evaluation import space
+from roamax.experiments.findings import Findings
+from roamax.experiments.lab import Chain, Lab, measure
+from roamax.experiments.tables import Table
+from roamax.report import geometry
+
+METHODS = ("DE", "cSGMCMC", "Meta-SGMCMC", "L2E")
+
+
+def run(lab: Lab) -> Findings:
+    """The geometry of each method's draws on CIFAR-10, and its figure from the first seed."""
+    shown: dict[str, dict] = {}
+
+    def of_chain(chain: Chain) -> dict[str, float]:
+        record = space(chain.task, chain.draws)
+        shown.setdefault(chain.method.name, {"space": record})
+        return geometry_numbers(record) | {"KLD": chain.scores["kld"]}
+
+    rows = measure(lab, lab.problems("cifar10"), METHODS, of_chain)
+    columns = ("cosine", "error barrier", "NLL barrier", "KLD")
+    better = {"cosine": "min", "error barrier": "max", "NLL barrier": "max", "KLD": "max"}
+    table = Table("How far apart draws are", ("Data set", "Method"), columns, rows, compared="rows", better=better)
+    return Findings({"geometry": table}, figures_of(shown))
+
+
+def geometry_numbers(record: dict) -> dict[str, float]:
+    """The mean similarity of different draws, and the mean height of barriers between successive ones."""
+    cosine = np.asarray(record["cosine"])
+    different = ~np.eye(len(cosine), dtype=bool)
+    return {
+        "cosine": float(cosine[different].mean()),
+        "error barrier": float(np.mean(record["segments"]["error_barrier"])),
+        "NLL barrier": float(np.mean(record["segments"]["nll_barrier"])),
+    }
+
+
+def figures_of(shown: dict[str, dict]) -> dict[str, Any]:
+    """The paper's three panels, a method each column."""
+    if not shown:
+        return {}
+    return {
+        "cosine": geometry.cosine_matrices(shown),
+        "surface": geometry.error_surfaces(shown),
+        "segments": geometry.error_paths(shown),
+    }

@@ -1,0 +1,68 @@
+"""Telling foreign data apart by the confidence of the averaged prediction: AUROC."""
+
+import numpy as np
+
+from roamax import data, metrics
+from roamax.errors import FileError
+from roamax.evaluation import as_shape
+from roamax.experiments.findings import Findings
+from roamax.experiments.lab import Chain, Lab, measure, methods_as_columns
+from roamax.experiments.problems import Problem
+from roamax.experiments.tables import Table, Value
+from roamax.predict import predict
+
+METHODS = ("DE", "cSGMCMC", "L2E")
+FOREIGN = {
+    "fashion_mnist": ("mnist", "notmnist"),
+    "cifar10": ("cifar100", "svhn", "tiny_imagenet_32"),
+    "cifar100": ("cifar10", "svhn", "tiny_imagenet_32"),
+}
+LABELS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "svhn": "SVHN", "tiny_imagenet_32": "Tiny-ImageNet",
+          "mnist": "MNIST", "notmnist": "notMNIST"}  # fmt: skip
+IMAGES = 5000
+"""Foreign images that are predicted, at most."""
+
+
+def _paper(de: Value, cyclical: Value, l2e: Value, hmc: float) -> dict[str, Value]:
+    return {"DE": de, "cSGMCMC": cyclical, "L2E": l2e, "HMC": Value(hmc)}
+
+
+PAPER = {
+    ("CIFAR-10", "CIFAR-100"): _paper(Value(0.844, 0.001), Value(0.833, 0.002), Value(0.857, 0.001), 0.853),
+    ("CIFAR-10", "SVHN"): _paper(Value(0.837, 0.005), Value(0.858, 0.022), Value(0.944, 0.007), 0.892),
+    ("CIFAR-10", "Tiny-ImageNet"): _paper(Value(0.859, 0.001), Value(0.842, 0.006), Value(0.884, 0.001), 0.849),
+    ("CIFAR-100", "CIFAR-10"): _paper(Value(0.726, 0.000), Value(0.717, 0.001), Value(0.743, 0.002), 0.725),
+    ("CIFAR-100", "SVHN"): _paper(Value(0.545, 0.013), Value(0.555, 0.006), Value(0.786, 0.004), 0.858),
+    ("CIFAR-100", "Tiny-ImageNet"): _paper(Value(0.773, 0.001), Value(0.765, 0.001), Value(0.791, 0.008), 0.770),
+}
+
+
+def run(lab: Lab) -> Findings:
+    """AUROC of every pair of data sets that is here."""
+    rows: dict[tuple[str, str], dict[str, Value]] = {}
+    for problem in lab.problems(*FOREIGN):
+        images = {
+            LABELS[name]: found
+            for name in FOREIGN[problem.task.data]
+            if (found := _foreign(lab, problem, name)) is not None
+        }
+
+        def of_chain(chain: Chain, images: dict[str, np.ndarray] = images) -> dict[str, float]:
+            return {
+                label: metrics.ood_auroc(chain.average, predict(chain.task.apply, chain.draws, foreign))
+                for label, foreign in images.items()
+            }
+
+        turned = methods_as_columns(measure(lab, [problem], METHODS, of_chain))
+        rows |= {(inside, outside): row for (outside, inside), row in turned.items()}
+    better = {key[0]: "max" for key in [*rows, *PAPER]}
+    return Findings({"auroc": Table("AUROC", ("In-dist", "OOD"), (*METHODS, "HMC"), rows, PAPER, better=better)})
+
+
+def _foreign(lab: Lab, problem: Problem, name: str) -> np.ndarray | None:
+    shape = np.shape(lab.task(problem.task).test[0])[1:]
+    try:
+        return as_shape(data.load(name).x_test[:IMAGES], shape, name)
+    except FileError as error:
+        lab.note(str(error))
+        return None

@@ -1,0 +1,216 @@
+"""The problems of the paper at two scales: task, how many draws are taken and when, and each method's hyperparameters.
+
+Hyperparameters are in the paper's terms: `step_size` is epsilon squared (of a deep ensemble: the learning rate),
+`momentum_decay` is epsilon C (of L2E: C itself), `weight_decay` multiplies |theta|^2 / 2 beside the mean loss.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from roamax.tasks import TaskSpec
+
+Hyper = Mapping[str, Any]
+
+
+class Problem(NamedTuple):
+    """Steps before the first draw and between draws, the same in number for every method."""
+
+    label: str
+    task: TaskSpec
+    burn_in: int
+    draws: int
+    thinning: int
+    members: int
+    """Members of a deep ensemble, among whom the steps are divided."""
+    hyper: Mapping[str, Hyper]
+
+    @property
+    def steps(self) -> int:
+        """Minibatch gradients that a method may take."""
+        return self.burn_in + self.draws * self.thinning
+
+
+_SCALE = {"output_scale": 1e-3}
+"""The paper's step sizes for L2E are for weights whose outputs have this scale."""
+
+
+def _paper(label: str, task: TaskSpec, hyper: Mapping[str, Hyper], draws: int = 100) -> Problem:
+    assert task.train_size is not None
+    epoch = task.train_size // task.batch_size
+    return Problem(label, task, 100 * epoch, draws, 50 * epoch, draws, hyper)
+
+
+PAPER = {
+    "fashion_mnist": _paper(
+        "Fashion-MNIST",
+        TaskSpec("fashion_mnist", "cnn_fashion", train_size=40960),
+        {
+            "DE": {"step_size": 0.1, "momentum_decay": 0.5, "weight_decay": 5e-4, "epochs": 100},
+            "cSGMCMC": {"step_size": 2e-6, "momentum_decay": 0.5, "weight_decay": 5e-4, "exploration_ratio": 0.8},
+            "L2E": {"step_size": 2e-5, "momentum_decay": 0.05, "weight_decay": 5e-4, **_SCALE},
+            "Meta-SGMCMC": {"step_size": 1e-6, "weight_decay": 5e-4},
+        },
+    ),
+    "cifar10": _paper(
+        "CIFAR-10",
+        TaskSpec("cifar10", "resnet20_frn", train_size=40960),
+        {
+            "DE": {"step_size": 0.1, "momentum_decay": 0.1, "weight_decay": 1e-3, "epochs": 100},
+            "cSGMCMC": {"step_size": 1e-6, "momentum_decay": 0.01, "weight_decay": 1e-3, "exploration_ratio": 0.94},
+            "L2E": {"step_size": 2e-5, "momentum_decay": 0.05, "weight_decay": 5e-4, **_SCALE},
+            "Meta-SGMCMC": {"step_size": 1e-6, "weight_decay": 5e-4},
+        },
+    ),
+    "cifar100": _paper(
+        "CIFAR-100",
+        TaskSpec("cifar100", "resnet20_frn", train_size=40960),
+        {
+            "DE": {"step_size": 0.1, "momentum_decay": 0.05, "weight_decay": 5e-4, "epochs": 100},
+            "cSGMCMC": {"step_size": 1e-6, "momentum_decay": 0.01, "weight_decay": 1e-3, "exploration_ratio": 0.94},
+            "L2E": {"step_size": 1e-4, "momentum_decay": 0.05, "weight_decay": 5e-4, **_SCALE},
+            "Meta-SGMCMC": {"step_size": 1e-6, "weight_decay": 5e-4},
+        },
+    ),
+    "tiny_imagenet": _paper(
+        "Tiny-ImageNet",
+        TaskSpec("tiny_imagenet", "resnet56_frn", train_size=81920),
+        {
+            "DE": {"step_size": 0.1, "momentum_decay": 0.3, "weight_decay": 5e-4, "epochs": 200},
+            "cSGMCMC": {"step_size": 1e-6, "momentum_decay": 0.05, "weight_decay": 5e-4, "exploration_ratio": 0.8},
+            "L2E": {"step_size": 2e-4, "momentum_decay": 0.05, "weight_decay": 5e-4, "thinning_epochs": 20, **_SCALE},
+            "Meta-SGMCMC": {"step_size": 1e-6, "weight_decay": 5e-4},
+        },
+        draws=10,
+    ),
+    "imdb": _paper(
+        "IMDB",
+        TaskSpec("imdb", "cnn_lstm", train_size=20480),
+        {
+            "DE": {"step_size": 0.1, "momentum_decay": 0.1, "weight_decay": 5e-4, "epochs": 100},
+            "cSGMCMC": {"step_size": 1e-6, "momentum_decay": 0.1, "weight_decay": 5e-4, "exploration_ratio": 0.8},
+            "L2E": {"step_size": 2e-5, "momentum_decay": 0.05, "weight_decay": 5e-4, **_SCALE},
+            "Meta-SGMCMC": {"step_size": 1e-6, "weight_decay": 5e-4},
+        },
+        draws=50,
+    ),
+}
+"""The tables of hyperparameters in the paper's appendix: 40,960 images, 100 epochs of burn-in, a draw every 50."""
+
+CPU = {
+    "fashion_mnist": Problem(
+        "Fashion-MNIST",
+        TaskSpec("fashion_mnist", "cnn_fashion", train_size=40960),
+        burn_in=500,
+        draws=10,
+        thinning=150,
+        members=4,
+        hyper={
+            "DE": {"step_size": 0.1, "momentum_decay": 0.1, "weight_decay": 5e-4},
+            "cSGMCMC": {"step_size": 1e-6, "momentum_decay": 0.1, "weight_decay": 5e-4, "exploration_ratio": 0.8},
+        },
+    ),
+    "cifar10": Problem(
+        "CIFAR-10",
+        TaskSpec("cifar10", "resnet8_frn", halve=True, train_size=40960),
+        burn_in=500,
+        draws=10,
+        thinning=150,
+        members=4,
+        hyper={
+            "DE": {"step_size": 0.1, "momentum_decay": 0.1, "weight_decay": 5e-4},
+            "cSGMCMC": {"step_size": 2e-6, "momentum_decay": 0.1, "weight_decay": 5e-4, "exploration_ratio": 0.8},
+        },
+    ),
+    "cifar100": Problem(
+        "CIFAR-100",
+        TaskSpec("cifar100", "resnet8_frn", halve=True, train_size=40960),
+        burn_in=500,
+        draws=10,
+        thinning=150,
+        members=4,
+        hyper={
+            "DE": {"step_size": 0.1, "momentum_decay": 0.1, "weight_decay": 5e-4},
+            "cSGMCMC": {"step_size": 2e-6, "momentum_decay": 0.1, "weight_decay": 5e-4, "exploration_ratio": 0.8},
+        },
+    ),
+    "tiny_imagenet": Problem(
+        "Tiny-ImageNet",
+        TaskSpec("tiny_imagenet", "resnet8_frn", halve=True, train_size=40960),
+        burn_in=500,
+        draws=10,
+        thinning=150,
+        members=4,
+        hyper={
+            "DE": {"step_size": 0.1, "momentum_decay": 0.1, "weight_decay": 5e-4},
+            "cSGMCMC": {"step_size": 2e-6, "momentum_decay": 0.1, "weight_decay": 5e-4, "exploration_ratio": 0.8},
+        },
+    ),
+    "mnist_mlp": Problem(
+        "MNIST, MLP",
+        TaskSpec("mnist", "mlp", {"hidden": [100, 100]}),
+        burn_in=500,
+        draws=10,
+        thinning=150,
+        members=4,
+        hyper={
+            "DE": {"step_size": 0.1, "momentum_decay": 0.1, "weight_decay": 5e-4},
+            "SGHMC": {"step_size": 1e-6, "momentum_decay": 0.1, "weight_decay": 5e-4},
+            "cSGMCMC": {"step_size": 2e-6, "momentum_decay": 0.1, "weight_decay": 5e-4, "exploration_ratio": 0.8},
+        },
+    ),
+    "cifar10_cnn": Problem(
+        "CIFAR-10, CNN",
+        TaskSpec("cifar10", "cnn_cifar", halve=True, train_size=40960),
+        burn_in=500,
+        draws=10,
+        thinning=150,
+        members=4,
+        hyper={
+            "DE": {"step_size": 0.1, "momentum_decay": 0.1, "weight_decay": 5e-4},
+            "SGHMC": {"step_size": 1e-6, "momentum_decay": 0.1, "weight_decay": 5e-4},
+            "cSGMCMC": {"step_size": 2e-6, "momentum_decay": 0.1, "weight_decay": 5e-4, "exploration_ratio": 0.8},
+        },
+    ),
+    "cifar10_wide": Problem(
+        "CIFAR-10, wide CNN",
+        TaskSpec("cifar10", "cnn", {"channels": 24, "depth": 4, "residual": True}, halve=True, train_size=40960),
+        burn_in=500,
+        draws=10,
+        thinning=150,
+        members=4,
+        hyper={
+            "DE": {"step_size": 0.1, "momentum_decay": 0.1, "weight_decay": 5e-4},
+            "SGHMC": {"step_size": 1e-6, "momentum_decay": 0.1, "weight_decay": 5e-4},
+            "cSGMCMC": {"step_size": 2e-6, "momentum_decay": 0.1, "weight_decay": 5e-4, "exploration_ratio": 0.8},
+        },
+    ),
+    "regression": Problem(
+        "1-D regression",
+        TaskSpec("regression_1d_gap", "mlp_regression", {"hidden": [100, 100], "noise_scale": 0.1}),
+        burn_in=500,
+        draws=10,
+        thinning=150,
+        members=4,
+        hyper={
+            "DE": {"step_size": 1e-4, "momentum_decay": 0.1, "weight_decay": 5e-4},
+            "SGHMC": {"step_size": 1e-6, "momentum_decay": 0.1, "weight_decay": 5e-4},
+            "cSGMCMC": {"step_size": 1e-6, "momentum_decay": 0.1, "weight_decay": 5e-4, "exploration_ratio": 0.8},
+        },
+    ),
+    "imdb": Problem(
+        "IMDB",
+        TaskSpec("imdb", "cnn_lstm", train_size=20480, test_size=5000),
+        burn_in=100,
+        draws=5,
+        thinning=40,
+        members=2,
+        hyper={
+            "DE": {"step_size": 0.1, "momentum_decay": 0.1, "weight_decay": 5e-4},
+            "cSGMCMC": {"step_size": 4e-6, "momentum_decay": 0.1, "weight_decay": 5e-4, "exploration_ratio": 0.8},
+        },
+    ),
+}
+"""Two cores, minutes: fewer and shorter draws, halved images, a small network. Learned samplers take what their cards
+say; the others were tuned on validation data by `roamax experiment tune`."""
+
+SCALES: dict[str, dict[str, Problem]] = {"cpu": CPU, "paper": PAPER}

@@ -1,0 +1,86 @@
+"""The experiments by name: what each reproduces, the data it needs, and how long it takes on two cores."""
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from roamax.errors import check, lookup
+
+
+class Experiment(NamedTuple):
+    """An experiment's module under `roamax.experiments`, which has `run(lab) -> Findings`."""
+
+    module: str
+    reproduces: str
+    data: tuple[str, ...]
+    minutes: int
+    """At cpu scale on two cores, with none of its chains there yet."""
+
+
+_IMAGES = ("fashion_mnist", "cifar10", "cifar100", "tiny_imagenet")
+EXPERIMENTS = {
+    "image-classification": Experiment(
+        "image_classification", "accuracy and NLL against the number of draws", _IMAGES, 20
+    ),
+    "hmc-fidelity": Experiment("hmc_fidelity", "agreement and total variation to HMC", ("cifar10", "digits"), 15),
+    "multimodality": Experiment("multimodality", "cosine similarity, error surface and segments", ("cifar10",), 15),
+    "ood": Experiment("ood", "AUROC on foreign data", ("fashion_mnist", "cifar10", "cifar100", "svhn", "mnist"), 20),
+    "corruption": Experiment("corruption", "accuracy by severity on CIFAR-10-C", ("cifar10",), 20),
+    "convergence": Experiment("convergence", "ESS/s and cR-hat, whole and by layer", _IMAGES, 20),
+    "update-analysis": Experiment(
+        "update_analysis", "step lengths and training NLL over a run; contours of the network", ("cifar10",), 5
+    ),
+    "meta-loss": Experiment("meta_loss", "meta-loss over outer steps for several step sizes", ("digits",), 15),
+    "objective": Experiment("objective", "BMA against CE meta-loss: barriers between draws", ("cifar10",), 10),
+    "ablation": Experiment("ablation", "small, precond and full L2E", _IMAGES, 20),
+    "kinetic": Experiment("kinetic", "Kinetic L2E against L2E", _IMAGES, 20),
+    "text": Experiment("text", "IMDB with a CNN-LSTM", ("imdb",), 20),
+    "meta-sgmcmc": Experiment("gong", "generalisation tables of Gong et al.", ("mnist", "cifar10"), 20),
+    "regression-1d": Experiment("regression_1d", "predictive band on a sine with a gap", (), 5),
+    "augmentation": Experiment("augmentation", "random crop and flip, temperature tuned", ("cifar10", "cifar100"), 20),
+    "cost": Experiment("cost", "seconds per epoch of each method", ("fashion_mnist", "cifar10"), 5),
+    "tune": Experiment("tune", "the paper's grid search on validation data", ("fashion_mnist",), 20),
+    "transfer": Experiment("transfer", "L2E untuned against tuned methods on unseen tasks", (*_IMAGES[:2], "imdb"), 20),
+}
+
+
+def run_experiment(
+    name: str,
+    out: str | Path,
+    *,
+    scale: str = "cpu",
+    chains: str | Path | None = None,
+    seeds: int = 3,
+    seed: int = 0,
+    weights: Mapping[str, Path] | None = None,
+    problems: Sequence[str] = (),
+    engine: str = "local",
+    address: str | None = None,
+    progress: bool | None = None,
+) -> dict[str, Any]:
+    """Run an experiment into the folder `out`, and give what its results.json holds.
+
+    Chains are kept in `out/chains`, or in a folder `chains` that experiments share; run again, it goes on.
+    """
+    experiment = lookup(EXPERIMENTS, name, "NAME")
+    check(seeds >= 1, "seeds", "be >= 1", seeds)
+    from roamax import runs
+    from roamax.experiments import findings
+    from roamax.experiments.lab import Lab
+
+    folder = Path(out)
+    runs.make_folder(folder)
+    kept = Path(chains or folder / "chains")
+    lab = Lab(scale, kept, range(seed, seed + seeds), weights or {}, progress, problems, engine, address)
+    run: Callable[[Lab], findings.Findings] = importlib.import_module(f"roamax.experiments.{experiment.module}").run
+    found = run(lab)
+    about = {
+        "experiment": name,
+        "reproduces": experiment.reproduces,
+        "scale": scale,
+        "seeds": list(lab.seeds),
+        "notes": lab.notes,
+        "made_by": runs.provenance(seed),
+    }
+    return findings.write(folder, about, found)

@@ -1,0 +1,57 @@
+"""The page of results: a section for each experiment, made of its results.json alone."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from roamax import runs, storage
+from roamax.errors import FileError, check
+from roamax.experiments.tables import Table, markdown
+
+HEAD = """# Results
+
+Every number here was measured by the command named above it; the page itself is made by `roamax experiment page`.
+Below each row of ours stands the paper's, where it has one: it was measured on accelerators, with far larger networks
+and longer runs than the `cpu` scale has. Bold is the best of its row or column.
+"""
+
+
+def write_page(folders: Sequence[Path], out: Path) -> list[Path]:
+    """Write the page, and copies of the figures into a folder beside it that is named after it."""
+    check(len(folders) > 0, "DIR", "name at least one folder of results", "none")
+    pictures = out.with_suffix("")
+    runs.make_folder(pictures)
+    written, sections = [], [HEAD]
+    for folder in folders:
+        results = storage.read_json(Path(folder) / "results.json")
+        if not isinstance(results, dict) or "experiment" not in results:
+            raise FileError(f"{Path(folder) / 'results.json'} is not of an experiment.")
+        figures = {}
+        for name in results["figures"]:
+            figures[name] = pictures / f"{results['experiment']}-{name}.png"
+            storage.write_bytes(figures[name], storage.read_bytes(Path(folder) / f"{name}.png"))
+        written += figures.values()
+        sections.append(_section(results, {name: f"{pictures.name}/{path.name}" for name, path in figures.items()}))
+    storage.write_bytes(out, "\n".join(sections).encode())
+    return written
+
+
+def _section(results: Mapping[str, Any], figures: Mapping[str, str]) -> str:
+    made = results["made_by"]
+    versions = ", ".join(f"{name} {number}" for name, number in made["versions"].items())
+    parts = [
+        f"## {results['experiment']}",
+        f"{results['reproduces'].capitalize()}. Scale `{results['scale']}`, {len(results['seeds'])} seeds.",
+        f"```\nroamax experiment {results['experiment']} --scale {results['scale']}\n```",
+    ]
+    for name, stored in results["tables"].items():
+        parts += [f"**{stored['title']}**", markdown(Table.from_json(stored))]
+        if name in results["orderings"]:
+            parts.append(results["orderings"][name])
+    verdict = results["data"].get("verdict")
+    if verdict:
+        parts.append("L2E: " + "; ".join(f"{label}: {word}" for label, word in verdict.items()) + ".")
+    parts += [f"![{results['experiment']}: {name}]({path})" for name, path in figures.items()]
+    if results["notes"]:
+        parts.append("Not measured here:\n\n" + "\n".join(f"- {note}" for note in results["notes"]))
+    return "\n\n".join([*parts, f"*{versions}, seed {made['seed']}.*", ""])

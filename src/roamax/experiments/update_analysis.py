@@ -1,0 +1,88 @@
+"""How far a step goes and how well the data are fitted over a run, and what the network answers on a grid."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from roamax import landscape
+from roamax.errors import InputError
+from roamax.experiments import methods
+from roamax.experiments.findings import Findings
+from roamax.experiments.lab import Lab
+from roamax.experiments.tables import Table, Value
+from roamax.report.figures import INK, new_figure
+
+METHODS = ("DE", "cSGMCMC", "L2E")
+
+
+def run(lab: Lab) -> Findings:
+    """|theta_{t+1} - theta_t|^2 and training NLL of each method on the CIFARs that are here; contours of L2E."""
+    records: dict[tuple[str, str], landscape.StepNorms] = {}
+    for problem in lab.problems("cifar10", "cifar100"):
+        for name in METHODS:
+            try:
+                hyper = lab.hyper(problem, name)
+                task = lab.task(methods.task_of(problem, hyper))
+                sampler = methods.method(name, problem, task, hyper).sampler
+            except InputError as error:
+                lab.note(f"{problem.label}, {name}: {error}")
+                continue
+            key = jax.random.key(lab.seeds[0])
+            position = task.init(jax.random.fold_in(key, 0))
+            records[problem.label, name] = landscape.step_norms(
+                key, sampler, task.posterior, position, task.train, num_steps=problem.steps, batch_size=task.batch_size
+            )
+    figures = {"steps": _steps(records)} if records else {}
+    if any(name == "L2E" for _, name in records):
+        figures["contours"] = _contours(landscape.network_contours(lab.weights.get("L2E", "l2e")))
+    columns = ("early", "late", "late / early")
+    rows = {key: _early_and_late(np.asarray(record.squared_norm)) for key, record in records.items()}
+    return Findings(
+        {"steps": Table("Squared length of a step", ("Data set", "Method"), columns, rows, digits=5)}, figures
+    )
+
+
+def _early_and_late(squares: np.ndarray) -> dict[str, Value]:
+    """Means over the second twentieth and the last quarter: after the first steps down, and at the minimum."""
+    twentieth = max(1, len(squares) // 20)
+    early, late = squares[twentieth : 2 * twentieth].mean(), squares[-max(1, len(squares) // 4) :].mean()
+    return {"early": Value(float(early)), "late": Value(float(late)), "late / early": Value(float(late / early))}
+
+
+def _steps(records: Mapping[tuple[str, str], landscape.StepNorms]) -> Any:
+    labels = list(dict.fromkeys(label for label, _ in records))
+    figure, axes = new_figure(2, len(labels), width=4.0, height=2.8)
+    for row, label in zip(axes, labels, strict=True):
+        for (where, name), record in records.items():
+            if where != label:
+                continue
+            for axis, values in zip(row, (record.squared_norm, record.nll), strict=True):
+                axis.plot(_smoothed(np.asarray(values)), linewidth=1, label=name)
+        for axis, text in zip(row, (r"$\|\Delta\theta\|^2$", "training NLL"), strict=True):
+            axis.set_yscale("log")
+            axis.set_xlabel("step", fontsize=8)
+            axis.set_ylabel(f"{label}: {text}", fontsize=8)
+    axes[0, 0].legend(fontsize=7, frameon=False, labelcolor=INK)
+    return figure
+
+
+def _smoothed(values: np.ndarray, width: int = 20) -> np.ndarray:
+    return np.convolve(values, np.ones(width) / width, mode="valid") if len(values) > width else values
+
+
+def _contours(found: landscape.NetworkContours) -> Any:
+    figure, axes = new_figure(3, 2, width=2.8, height=2.4)
+    rows = (
+        (found.gradient_momentum.beta, found.parameters, r"$|\beta|$", r"$\theta$", ("momentum", "gradient")),
+        (found.parameter_gradient.alpha, found.momenta, r"$|\alpha|$", "r", ("gradient", "parameter")),
+    )
+    for row, (grids, fixed, symbol, letter, (across, up)) in zip(axes, rows, strict=True):
+        for axis, grid, value in zip(row, grids, fixed, strict=True):
+            filled = axis.contourf(found.axis, found.axis, grid, levels=12, cmap="viridis")
+            axis.set_title(f"{symbol} at {letter} = {value:g}", fontsize=8)
+            axis.set_xlabel(across, fontsize=8)
+            axis.set_ylabel(up, fontsize=8)
+            figure.colorbar(filled, ax=axis, shrink=0.8).ax.tick_params(colors=INK, labelsize=7)
+    return figure

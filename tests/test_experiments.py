@@ -1,0 +1,200 @@
+"""Experiments at a scale of their own, tiny: every one runs, writes its files, goes on, and compares with the paper."""
+
+import json
+import math
+
+import jax
+import numpy as np
+import pytest
+
+from roamax import storage, trees
+from roamax.errors import InputError
+from roamax.experiments import augmentation, corruption, cost, hmc_fidelity, ood, regression_1d, search
+from roamax.experiments.lab import Lab
+from roamax.experiments.methods import LEARNED, method
+from roamax.experiments.problems import PAPER, SCALES, Problem
+from roamax.experiments.registry import EXPERIMENTS, run_experiment
+from roamax.experiments.results_page import write_page
+from roamax.experiments.tables import Table, Value, latex, markdown
+from roamax.meta.config import SamplerName, TrainConfig
+from roamax.meta.families import make_family
+from roamax.tasks import TaskSpec
+
+TUNED = {
+    "DE": {"step_size": 0.05, "momentum_decay": 0.1},
+    "SGHMC": {"step_size": 1e-4, "momentum_decay": 0.1},
+    "cSGMCMC": {"step_size": 1e-4, "momentum_decay": 0.1, "exploration_ratio": 0.5},
+}
+
+
+def tiny(label, data, model, options):
+    spec = TaskSpec(data, model, options, halve=data != "imdb", batch_size=8)
+    return Problem(label, spec, burn_in=4, draws=4, thinning=4, members=2, hyper=TUNED)
+
+
+TINY = {
+    "fashion_mnist": tiny("Fashion-MNIST", "fashion_mnist", "mlp", {"hidden": [3]}),
+    "cifar10": tiny("CIFAR-10", "cifar10", "mlp", {"hidden": [3]}),
+    "cifar100": tiny("CIFAR-100", "cifar100", "mlp", {"hidden": [3]}),
+    "tiny_imagenet": tiny("Tiny-ImageNet", "tiny_imagenet", "mlp", {"hidden": [3]}),
+    "imdb": tiny("IMDB", "imdb", "mlp", {"hidden": [3]}),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Data of noise in the published shapes, weights of every learned sampler, and a home for chains."""
+    home = tmp_path_factory.mktemp("experiments")
+    rng = np.random.default_rng(0)
+    shapes = {"fashion_mnist": (28, 28, 1), "mnist": (28, 28, 1), "notmnist": (28, 28, 1), "cifar10": (32, 32, 3),
+              "svhn": (32, 32, 3), "tiny_imagenet_32": (32, 32, 3)}  # fmt: skip
+    for name, shape in shapes.items():
+        arrays = {
+            f"x_{part}": rng.integers(0, 256, (size, *shape), np.uint8) for part, size in (("train", 60), ("test", 20))
+        }
+        labels = {f"y_{part}": np.arange(size) % 10 for part, size in (("train", 60), ("test", 20))}
+        np.savez(home / f"{name}.npz", **arrays, **labels)
+    np.savez(home / "hmc_cifar10_reference.npz", probs=rng.dirichlet(np.ones(10), 20))
+    families = dict(zip(LEARNED, ("l2e", "l2e", "l2e", "kinetic_l2e", "precond_l2e", "meta_sgmcmc"), strict=True))
+    for name, sampler in families.items():
+        assert sampler in SamplerName.__args__
+        meta_params = make_family(TrainConfig(sampler=sampler), 0.001).init(jax.random.key(1))
+        flat = {key.replace("/", "."): leaf for key, leaf in trees.named_leaves(meta_params).items()}
+        storage.write_bytes(home / f"{name}.safetensors", storage.pack_tensors(flat))
+    return home
+
+
+@pytest.fixture
+def laboratory(folder, monkeypatch):
+    """A function that runs an experiment at the tiny scale."""
+    monkeypatch.setenv("ROAMAX_DATA", str(folder))
+    monkeypatch.setitem(SCALES, "tiny", TINY)
+    monkeypatch.setattr(corruption, "FEW", 4)
+    monkeypatch.setattr(corruption.corruptions, "KINDS", ("gaussian_noise", "contrast"))
+    monkeypatch.setattr(ood, "IMAGES", 10)
+    monkeypatch.setattr(cost, "ROUNDS", 2)
+    monkeypatch.setattr(hmc_fidelity, "NUTS", {"burn_in": 2, "num_samples": 4, "num_chains": 2})
+    small = hmc_fidelity.SMALL
+    monkeypatch.setattr(hmc_fidelity, "SMALL", small._replace(burn_in=4, draws=4, thinning=4, members=2))
+    monkeypatch.setattr(
+        regression_1d, "PROBLEM", regression_1d.PROBLEM._replace(burn_in=4, draws=4, thinning=2, members=2)
+    )
+    monkeypatch.setattr(regression_1d, "MEMBER_STEPS", 4)
+    monkeypatch.setattr(regression_1d, "HMC", {"num_integration_steps": 2, "step_size": 1e-4, "adaptation_steps": 0})
+    monkeypatch.setattr(regression_1d, "HMC_DRAWS", {"burn_in": 0, "num_samples": 4})
+    monkeypatch.setattr(augmentation, "TEMPERATURES", {"DE": (0.0,), "L2E": (1.0, 0.01)})
+    monkeypatch.setattr(search, "MOMENTUM_DECAYS", (0.1,))
+    monkeypatch.setattr(search, "WEIGHT_DECAYS", (1e-4, 5e-4))
+    for axis in ("STEP_SIZES", "LEARNED_STEP_SIZES", "LEARNING_RATES"):
+        monkeypatch.setattr(search, axis, (1e-6, 1e-5))
+    weights = {name: folder / f"{name}.safetensors" for name in LEARNED}
+
+    def run(name, out, **options):
+        return run_experiment(name, out, scale="tiny", chains=folder / "chains", seeds=2, weights=weights,
+                              progress=False, **options)  # fmt: skip
+
+    return run
+
+
+# These share their chains, and so little has to be compiled; `make torture` runs all.
+SOON = ("image-classification", "multimodality", "ood", "convergence", "update-analysis")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in SOON else pytest.param(name, marks=pytest.mark.slow) for name in EXPERIMENTS]
+)
+def test_an_experiment_writes_its_files_and_goes_on(name, laboratory, tmp_path):
+    results = laboratory(name, tmp_path / "first")
+    assert results["tables"]
+    for key, stored in results["tables"].items():
+        table = Table.from_json(stored)
+        assert any(math.isfinite(value.mean) for row in table.rows.values() for value in row.values())
+        assert (tmp_path / "first" / f"{key}.md").read_text().count("\n") >= 3
+        assert r"\toprule" in (tmp_path / "first" / f"{key}.tex").read_text()
+    for key in results["figures"]:
+        assert (tmp_path / "first" / f"{key}.png").read_bytes().startswith(b"\x89PNG")
+        assert (tmp_path / "first" / f"{key}.pdf").read_bytes().startswith(b"%PDF")
+    stored = json.loads((tmp_path / "first" / "results.json").read_text())
+    assert (stored["experiment"], stored["seeds"], stored["made_by"]["seed"]) == (name, [0, 1], 0)
+
+
+def test_what_is_there_is_not_run_again_and_what_is_missing_is_said(laboratory, folder, tmp_path, monkeypatch):
+    first = laboratory("image-classification", tmp_path / "first")
+    assert any("roamax data fetch cifar100" in note for note in first["notes"])
+    monkeypatch.setattr("roamax.sampling._segment", None)  # a chain that is not there could not be run now
+    again = laboratory("image-classification", tmp_path / "again")
+    assert again["tables"] == first["tables"]
+
+
+def test_weights_that_are_missing_leave_their_method_out(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("ROAMAX_DATA", str(folder))
+    monkeypatch.setattr("roamax.pretrained.list", list)
+    lab = Lab("tiny", tmp_path)
+    assert lab.chains(TINY["fashion_mnist"], "Meta-SGMCMC") == []
+    assert lab.notes == [
+        "Fashion-MNIST, Meta-SGMCMC: `weights` must be given for Meta-SGMCMC, for this version ships none."
+    ]
+    with pytest.raises(InputError, match="`method` must be"):
+        method("L2F", TINY["fashion_mnist"], None, {})
+
+
+def test_every_method_takes_the_same_number_of_gradients(folder, monkeypatch):
+    monkeypatch.setenv("ROAMAX_DATA", str(folder))
+    for problem in TINY["fashion_mnist"], TINY["cifar10"]:
+        task = problem.task.build()
+        spent = {name: method(name, problem, task, hyper).gradient_evaluations(task) for name, hyper in TUNED.items()}
+        assert set(spent.values()) == {problem.steps}
+
+
+def test_the_papers_scale_has_the_papers_numbers():
+    problem = PAPER["cifar10"]
+    assert (problem.burn_in, problem.thinning, problem.draws) == (100 * 320, 50 * 320, 100)
+    assert problem.hyper["cSGMCMC"]["step_size"] == 1e-6
+    assert PAPER["tiny_imagenet"].draws == 10
+
+
+ROWS = {
+    ("ACC", "A"): {"DE": Value(0.90, 0.01), "L2E": Value(0.92, 0.01)},
+    ("NLL", "A"): {"DE": Value(0.30, 0.2), "L2E": Value(0.31, 0.2)},
+}
+PRINTED = {
+    ("ACC", "A"): {"DE": Value(0.8), "L2E": Value(0.9)},
+    ("NLL", "A"): {"DE": Value(0.3), "L2E": Value(0.2)},
+    ("NLL", "B"): {"DE": Value(0.3), "L2E": Value(0.2)},
+}
+TABLE = Table("T", ("Metric", "Data_set"), ("DE", "L2E"), ROWS, PRINTED, better={"ACC": "max", "NLL": "min"}, digits=2)
+
+
+def test_a_table_shows_ours_and_the_papers_and_says_which_orderings_hold():
+    assert markdown(TABLE).splitlines()[2:] == [
+        "| ACC | A | 0.90 ± 0.01 | **0.92 ± 0.01** |",
+        "| ACC | A, paper | 0.80 | **0.90** |",
+        "| NLL | A | **0.30 ± 0.20** | 0.31 ± 0.20 |",
+        "| NLL | A, paper | 0.30 | **0.20** |",
+        "| NLL | B | – | – |",
+        "| NLL | B, paper | 0.30 | **0.20** |",
+    ]
+    assert r"\textbf{0.92}$\scriptstyle{\pm0.01}$" in latex(TABLE)
+    assert r"Data\_set" in latex(TABLE)
+    sentence = TABLE.orderings()
+    assert sentence.startswith("1 of the 2 orderings")
+    assert "NLL, A: L2E below DE (within the noise)" in sentence
+    assert Table.from_json(json.loads(json.dumps(TABLE.to_json()))) == TABLE
+
+
+def test_methods_in_rows_are_compared_within_a_data_set():
+    rows = {("A", "DE"): {"ACC": Value(0.9)}, ("A", "L2E"): {"ACC": Value(0.8)}, ("B", "DE"): {"ACC": Value(0.1)}}
+    table = Table("T", ("Data", "Method"), ("ACC",), rows, rows, compared="rows", better={"ACC": "max"}, digits=1)
+    assert "| A | DE | **0.9** |" in markdown(table)
+    assert "| B | DE | 0.1 |" in markdown(table)
+    assert table.orderings().startswith("1 of the 1 orderings")
+
+
+def test_the_page_holds_every_table_and_figure(laboratory, tmp_path):
+    laboratory("convergence", tmp_path / "convergence")
+    page = tmp_path / "docs" / "results.md"
+    written = write_page([tmp_path / "convergence"], page)
+    text = page.read_text()
+    assert all(f"results/{path.name}" in text for path in written)
+    assert (tmp_path / "convergence" / "convergence.md").read_text().strip() in text
+    assert "Not measured here" in text
