@@ -10,6 +10,7 @@ import numpy as np
 from roamax import storage, trees
 from roamax.meta.checkpoint import TrainState
 from roamax.meta.config import TrainConfig
+from roamax.meta.estimators import eligible
 from roamax.meta.families import settings
 from roamax.tasks import TaskDistribution
 
@@ -23,8 +24,9 @@ def write_weights(folder: Path, config: TrainConfig, tasks: TaskDistribution, st
 
 def card(config: TrainConfig, tasks: TaskDistribution, state: TrainState) -> dict[str, Any]:
     """What a user of the weights needs to know: settings first, then their history."""
-    names = [name.split("/", 1) if "/" in name else ["own", name] for name in tasks.names()]
     begun = [stage for number, stage in enumerate(config.stages) if _begin(config, number) < max(state.step, 1)]
+    seen = {tasks.names()[place] for stage in begun for place in eligible(stage.only, tasks.names())}
+    names = [name.split("/", 1) if "/" in name else ["own", name] for name in seen]
     return {
         "sampler": config.sampler,
         **settings(config),
