@@ -7,9 +7,9 @@ pairs    Inner steps a second of an antithetic pair, both members counted, besid
          the positions of all steps kept. Mark: 3 times as fast.
 devices  The same pair on two CPU devices beside one. Mark: 1.7 times as fast.
 memory   Peak memory of processes that run 300 and 3,000 inner steps. Mark: equal, and under 1.5 GB.
-recipe   Gradient evaluations to a validation loss on small tasks: backpropagation and then evolution strategies,
-         beside evolution strategies alone with up to ten times as many. Mark: they do not reach it. Takes long; leave
-         it out with --parts.
+recipe   Gradient evaluations to a validation loss on the perceptrons of the cpu tasks: backpropagation and then
+         evolution strategies, beside evolution strategies alone over the full length with up to ten times as many.
+         Mark: they do not reach it. Needs their data, and takes long; leave it out with --parts.
 
 Contestants take turns within a round, and the fastest round counts.
 """
@@ -199,14 +199,14 @@ def print_peak(steps, channels, depth):
 
 
 def recipe_configs():
-    """The staged recipe and evolution strategies alone, on the tasks of the smoke preset."""
-    shared = dataclasses.replace(meta.PRESETS["smoke"], valid_every=5, valid_problems=4)
+    """The staged recipe and evolution strategies alone, on the perceptrons among the cpu tasks."""
+    shared = dataclasses.replace(meta.PRESETS["cpu"], valid_only="mlp", valid_problems=6, valid_every=10)
     staged = (
-        Stage("tbptt", 40, 120, 4, 10, learning_rate=0.003, pairs=2),
-        Stage("es", 10, 120, 4, 10, learning_rate=0.001, pairs=2),
+        Stage("tbptt", 20, 150, 6, 10, pairs=2, tasks=2, learning_rate=0.003, step_size=math.sqrt(8e-5), only="mlp"),
+        Stage("es", 10, 1000, 10, 50, learning_rate=0.001, only="mlp"),
     )
-    alone = (Stage("es", 10_000, 120, 4, 10, learning_rate=0.01, pairs=2),)
-    return dataclasses.replace(shared, stages=staged), dataclasses.replace(shared, stages=alone, init_scale=1.0)
+    alone = (Stage("es", 10_000, 1000, 10, 50, learning_rate=0.01, only="mlp"),)
+    return dataclasses.replace(shared, stages=staged), dataclasses.replace(shared, stages=alone)
 
 
 def measure_recipe(arguments):
