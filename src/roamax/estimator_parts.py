@@ -24,11 +24,12 @@ ROWS = 256, 1024
 
 
 class Defaults(NamedTuple):
-    """What stands for None in an estimator's arguments; the learning rate is SGHMC's."""
+    """What stands for None in an estimator's arguments; the learning rate is that of the default sampler."""
 
-    prior: float
-    temperature: float
+    sampler: str
     learning_rate: float
+    temperature: float
+    prior: float
 
 
 class Scaling(NamedTuple):
