@@ -39,7 +39,7 @@ def formula(latex: str) -> str:
     """LaTeX as a block of MathML."""
     from latex2mathml.converter import convert
 
-    return f'<div class="formula" style="overflow-x: auto">{convert(latex.strip(), display="block")}</div>'
+    return f'<div class="formula">{convert(latex.strip(), display="block")}</div>'
 
 
 def weights() -> str:

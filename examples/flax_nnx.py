@@ -1,7 +1,7 @@
 """Regression with a flax.nnx network that gives a mean and a scale: where there are no data, it should not be sure.
 
 The data lie on [-5, -1] and [1, 4]. The predictive standard deviation has two parts: the noise that the network sees in
-the data, and how far the draws disagree. Only the second can grow in the gap between.
+the data, and how far the draws disagree. In the gap between, it is the second that should grow.
 
     python examples/flax_nnx.py
 """

@@ -198,6 +198,10 @@ def test_the_options_that_are_completed_are_those_of_the_help_text(capsys):
         ("data fetch fash", "fashion_mnist"),
         ("evaluate --form", "--format"),
         ("evaluate ru", ""),
+        ("experiment li", "list"),
+        ("experiment oo", "ood"),
+        ("experiment ood --scale c", "cpu"),
+        ("experiment list --q", "--quiet"),
         ("meta-train cpu --stages.1.estimator t", "tbptt"),
     ],
 )

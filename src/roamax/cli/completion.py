@@ -1,6 +1,5 @@
 """`roamax completion SHELL`: one static script, made from the table of commands, so that a tab costs nothing."""
 
-import inspect
 import typing
 from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
@@ -51,14 +50,15 @@ def table() -> dict[str, Completions]:
             option: None if option in without_value else from_type or names.get(option, ())
             for option, from_type in options(function).items()
         }
-        found[name] = Completions(command.summary, choices, _words(function, names))
+        found[name] = Completions(command.summary, choices, names.get(name) if _takes_words(function) else ())
     return found
 
 
 def _names() -> dict[str, tuple[str, ...]]:
-    """Names that an option takes though its type, text, does not tell them."""
+    """Names that an option, or a command itself, takes though its type, text, does not tell them."""
     from roamax import data, models
     from roamax.cli.output import FORMATS
+    from roamax.experiments.registry import EXPERIMENTS
     from roamax.samplers.named import NAMES
 
     data_sets = tuple(data.names())
@@ -69,36 +69,39 @@ def _names() -> dict[str, tuple[str, ...]]:
         "--sampler": NAMES,
         "--format": tuple(FORMATS),
         "--engine": ("local", "ray"),
-        "name": data_sets,
-        "shell": ("bash", "fish", "zsh"),
+        "data fetch": data_sets,
+        "experiment": tuple(EXPERIMENTS),
+        "completion": ("bash", "fish", "zsh"),
     }
 
 
-def _words(function: Any, names: Mapping[str, tuple[str, ...]]) -> tuple[str, ...] | None:
-    hints = typing.get_type_hints(function, include_extras=True)
-    positional = [name for name in inspect.signature(function).parameters if is_positional(hints[name])]
-    return names.get(positional[0]) if positional else ()
+def _takes_words(function: Any) -> bool:
+    return any(map(is_positional, typing.get_type_hints(function, include_extras=True).values()))
 
 
 def bash_script(commands: Mapping[str, Completions]) -> str:
     """A function for bash's `complete`."""
+    families = _families(commands)
+    second_words = (
+        f'{family}) {_call(family) + "; " if family in commands else ""}known="$known {" ".join(words)} --help" ;;'
+        for family, words in families.items()
+    )
+    # Of a command and those that begin with it, `experiment` and `experiment list`, the longer come first.
+    longest_first = sorted(commands, key=lambda name: -len(name.split()))
+    patterns = {name: f'"{name}"' if " " in name else f'"{name} "*' for name in longest_first}
     return f"""\
 # Completion of roamax for bash. Made by `roamax completion bash`.
 _roamax() {{
-    local word="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}" command known
-    case "${{COMP_WORDS[1]}}" in
-        {"|".join(_families(commands))}) command="${{COMP_WORDS[1]}} ${{COMP_WORDS[2]}}" ;;
-        *) command="${{COMP_WORDS[1]}}" ;;
-    esac
+    local word="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}" known=""
     if [ "$COMP_CWORD" -eq 1 ]; then
         known="{" ".join(_first_words(commands))} --help --version"
-    elif [ "$COMP_CWORD" -eq 2 ] && [ "$command" != "${{COMP_WORDS[1]}}" ]; then
-        case "${{COMP_WORDS[1]}}" in
-{_lines(12, (f'{family}) known="{" ".join(words)} --help" ;;' for family, words in _families(commands).items()))}
+    elif [ "$COMP_CWORD" -eq 2 ] && [[ " {" ".join(families)} " == *" $before "* ]]; then
+        case "$before" in
+{_lines(12, second_words)}
         esac
     else
-        case "$command" in
-{_lines(12, (f'"{name}") _roamax_{_identifier(name)} ;;' for name in commands))}
+        case "${{COMP_WORDS[1]}} ${{COMP_WORDS[2]}}" in
+{_lines(12, (f"{pattern}) {_call(name)} ;;" for name, pattern in patterns.items()))}
         esac
     fi
     COMPREPLY=($(compgen -W "$known" -- "$word"))
@@ -116,7 +119,7 @@ def _bash_function(name: str, entry: Completions) -> str:
     if entry.words is None:
         other = f'case "$word" in -*) {other} ;; esac'
     lines = [*choices, *([f"{free}) ;;"] if free else []), f"*) {other} ;;"]
-    return f'_roamax_{_identifier(name)}() {{\n    case "$before" in\n{_lines(8, lines)}\n    esac\n}}\n'
+    return f'{_call(name)}() {{\n    case "$before" in\n{_lines(8, lines)}\n    esac\n}}\n'
 
 
 def zsh_script(commands: Mapping[str, Completions]) -> str:
@@ -144,6 +147,8 @@ def fish_script(commands: Mapping[str, Completions]) -> str:
         ]
     for name, entry in commands.items():
         seen = "; and ".join(f"__fish_seen_subcommand_from {word}" for word in name.split())
+        if name in families:
+            seen += f"; and not __fish_seen_subcommand_from {' '.join(families[name])}"
         start = f"complete -c roamax -n {_quoted(seen)}"
         if entry.words is None:
             lines.append(f"{start} -F")
@@ -172,8 +177,8 @@ def _summary(commands: Mapping[str, Completions], word: str) -> str:
     return commands[word].summary if word in commands else ", ".join(_families(commands)[word])
 
 
-def _identifier(name: str) -> str:
-    return name.replace(" ", "_").replace("-", "_")
+def _call(name: str) -> str:
+    return "_roamax_" + name.replace(" ", "_").replace("-", "_")
 
 
 def _lines(indent: int, lines: typing.Iterable[str]) -> str:

@@ -31,7 +31,8 @@ def experiment(
     Examples:
         roamax experiment image-classification --out results/image-classification
         roamax experiment ood --out results/ood --chains results/chains
-        roamax experiment transfer --out results/mine --weights L2E=runs/meta/weights.safetensors
+        roamax experiment transfer --out results/mine \\
+            --weights L2E=runs/meta/weights.safetensors
 
     Args:
         name: A name that `roamax experiment list` shows.
