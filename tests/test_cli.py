@@ -12,7 +12,7 @@ import time
 import numpy as np
 import pytest
 
-from roamax import meta, models, storage
+from roamax import meta, models, progress, storage
 from roamax.cli import COMMANDS, completion, main, parsing
 from roamax.cli.output import FORMATS
 from roamax.experiments import demo
@@ -231,6 +231,15 @@ def test_other_shells_are_told_the_same(capsys):
     assert "complete -c roamax -n '__fish_seen_subcommand_from data; and __fish_seen_subcommand_from fetch'" in fish
     main(["completion", "zsh"])
     assert capsys.readouterr().out.startswith("#compdef roamax")
+
+
+def test_a_bar_shows_what_is_done_and_what_is_left(monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # which makes rich take what catches the output for a terminal
+    assert list(progress.followed("drawing", "abc", 3, show=True)) == ["a", "b", "c"]
+    shown = capsys.readouterr().err
+    assert "drawing" in shown
+    assert "3/3" in shown
+    assert "0:00" in shown
 
 
 def interrupt(words, folder, is_time):

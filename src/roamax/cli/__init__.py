@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except DivergenceError as error:
         _fail(str(error), code=1)
     except KeyboardInterrupt:
-        _fail(f"stopped. To go on: {shlex.join(['roamax', *words])}" if resumes else "stopped.", code=130)
+        _stop(f"stopped. To go on: {shlex.join(['roamax', *words])}" if resumes else "stopped.", arguments is None)
     except BrokenPipeError:
         # The reader of our output has gone, as with `| head`: nothing more to say, and nowhere to say it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -109,6 +109,16 @@ def _parse(name: str, words: Sequence[str]) -> Callable[[], None]:
     from roamax.cli.parsing import parse
 
     return parse(COMMANDS[name].load(), f"roamax {name}", words)
+
+
+def _stop(message: str, owns_process: bool) -> NoReturn:
+    try:
+        _fail(message, code=130)
+    finally:
+        if owns_process:
+            # What a thread still computes nobody wants, and Python would wait for it, for minutes perhaps.
+            sys.stdout.flush()
+            os._exit(130)
 
 
 def _fail(message: str, code: int) -> NoReturn:

@@ -24,6 +24,7 @@ def list_data(data_dir: DataDir = None, quiet: Quiet = False, json: Json = False
     if json or quiet:
         return
     for row in rows:
+        row["classes"] = row["classes"] or None
         row["there"] = "yes" if row["present"] else "no"
         row["size"] = f"{row['num_bytes'] / 1e6:.0f} MB" if row["num_bytes"] else None
     columns = [

@@ -27,9 +27,10 @@ def demo(out: RunFolder = Path("demo"), seed: Seed = 0, quiet: Quiet = False, js
     from roamax.report import figures
     from roamax.report.page import Column, Figure, write_page
 
+    show = False if quiet or json else None
     runs.make_folder(out)
     outcomes = []
-    for outcome in experiment.run(seed, progress=False if quiet or json else None, out=out):
+    for outcome in experiment.run(seed, progress=show, out=out):
         outcomes.append(outcome)
         if not (quiet or json):
             print(f"{outcome.name}: NLL {outcome.scores['nll']:.4f} in {outcome.seconds:.1f} s", flush=True)
@@ -58,7 +59,7 @@ def demo(out: RunFolder = Path("demo"), seed: Seed = 0, quiet: Quiet = False, js
         f"Handwritten digits of scikit-learn, a network with 64 hidden units, {experiment.STEPS:,} minibatch gradients "
         "(or their equal in examples) for each method. The best value of a column is marked."
     )
-    write_page(out / "report.html", "roamax demo", lead, columns, records, pictures, made_by)
+    write_page(out / "report.html", "roamax demo", lead, columns, records, pictures, made_by, show)
     if json:
         print_json({**made_by, "methods": records})
     elif not quiet:

@@ -37,11 +37,12 @@ def report(
     from roamax.experiments.compare import provenance
     from roamax.report.runs import write_runs_page
 
-    records = [_record(folder, data_dir, progress=False if quiet or json else None) for folder in dirs]
+    show = False if quiet or json else None
+    records = [_record(folder, data_dir, progress=show) for folder in dirs]
     runs.make_folder(out.parent)
     seed = records[0].get("seed", 0)
     named = dict(zip(evaluation.names_of(records), records, strict=True))
-    write_runs_page(out, named, provenance(seed))
+    write_runs_page(out, named, provenance(seed), show)
     if json:
         print_json({"page": str(out), "runs": named})
     elif not quiet:

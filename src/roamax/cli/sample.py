@@ -73,6 +73,7 @@ def sample(
     from roamax import sampling
     from roamax.cli.output import print_json
     from roamax.experiments import compare
+    from roamax.progress import followed
     from roamax.samplers.named import BY_CYCLES, FULL_BATCH, named_sampler, one_draw_a_cycle
     from roamax.tasks import TaskSpec
 
@@ -86,6 +87,7 @@ def sample(
         regression=task.is_regression, lr=lr, momentum_decay=momentum_decay, **parse_pairs(settings, "settings"),
     )  # fmt: skip
     by_members = sampler in BY_CYCLES
+    show = False if quiet or json else None
     begun = time.monotonic()
     draws = sampling.sample(
         jax.random.key(seed),
@@ -99,23 +101,24 @@ def sample(
         num_chains=chains,
         out=out,
         about={"task": compare.task_record(spec)},
-        progress=False if quiet or json else None,
+        progress=show,
     )
-    scores = compare.score(task, draws)
+    seconds = time.monotonic() - begun
+    scores = compare.score(task, followed("predicting", draws, len(draws), show))
     results = {
         **compare.provenance(seed),
         "task": spec.name,
         "sampler": dict(chosen.settings),
         "draws": len(draws),
-        "seconds": round(time.monotonic() - begun, 2),
+        "seconds": round(seconds, 2),
         **scores,
     }
     compare.write_results(out / "results.json", results)
     if json:
         print_json(results)
     elif not quiet:
-        print(f"{len(draws)} draws in {out}: {', '.join(f'{name} {value:.4g}' for name, value in scores.items())}")
-        print(f"More about them: roamax evaluate {shlex.quote(str(out))}")
+        print(", ".join(f"{name} {value:.4g}" for name, value in scores.items()))
+        print(f"{len(draws)} draws are in {out}. More about them: roamax evaluate {shlex.quote(str(out))}")
 
 
 def parse_pairs(pairs: tuple[str, ...], argument: str) -> dict[str, Any]:

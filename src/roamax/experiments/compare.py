@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from roamax.predict import predict, predict_draws
 from roamax.runs import provenance as provenance
 from roamax.sampling import plan_draws, sample
 from roamax.tasks import Task, TaskSpec
-from roamax.types import Key, Sampler
+from roamax.types import Key, Params, Sampler
 
 
 class Method(NamedTuple):
@@ -88,7 +89,7 @@ def run_method(
     return Outcome(method.name, log_probs, np.asarray(y), method.gradient_evaluations(task), seconds)
 
 
-def score(task: Task, draws: Draws) -> dict[str, float]:
+def score(task: Task, draws: Draws | Iterable[Params]) -> dict[str, float]:
     """The metrics of the averaged prediction on the task's test set, for classes or for real targets."""
     x, y = task.test
     if task.is_regression:

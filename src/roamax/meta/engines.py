@@ -48,8 +48,8 @@ class LocalEngine:
         return [lanes[i % count][i // count] for i in range(len(jobs))]
 
     def close(self) -> None:
-        """End the threads."""
-        self._threads.shutdown(cancel_futures=True)
+        """End the threads, those that are at work once their job is done; after Ctrl-C nobody waits for that."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 def use_cpu_devices(count: int) -> None:

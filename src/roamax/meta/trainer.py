@@ -198,7 +198,7 @@ class _Run:
         new = {(job.stage, job.task) for job in jobs} - self.met
         if new:
             names = ", ".join(self.tasks[task].name for _, task in sorted(new))
-            self.report(-1, f"compiling {names}")
+            self.report(None, f"compiling {names}")
             self.met |= new
         return self.engine.run(meta_params, jobs)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from roamax import storage
+from roamax.progress import followed
 
 STYLE = """
 :root { color-scheme: light dark; --page: #ffffff; --ink: #1c2430; --dim: #667080; --line: #d9dee6; --best: #e3f1e6; }
@@ -53,10 +54,11 @@ def write_page(
     records: Sequence[Mapping[str, Any]],
     figures: Sequence[Figure],
     made_by: Mapping[str, Any],
+    progress: bool | None = None,
 ) -> None:
-    """Write the page, and each figure as PNG and PDF beside it."""
+    """Write the page, and each figure as PNG and PDF beside it; `progress=None` shows a bar on a terminal."""
     parts = [f"<h1>{html.escape(title)}</h1>", f"<p>{html.escape(lead)}</p>", table_html(columns, records)]
-    for entry in figures:
+    for entry in followed("drawing", figures, len(figures), progress):
         parts += [
             f"<h2>{html.escape(entry.heading)}</h2>",
             f'<figure id="{html.escape(entry.name)}">{_svg(entry)}'

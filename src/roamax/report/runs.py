@@ -32,14 +32,19 @@ REGRESSION = [
 ]
 
 
-def write_runs_page(path: Path, records: Mapping[str, Mapping[str, Any]], made_by: Mapping[str, Any]) -> None:
+def write_runs_page(
+    path: Path,
+    records: Mapping[str, Mapping[str, Any]],
+    made_by: Mapping[str, Any],
+    progress: bool | None = None,
+) -> None:
     """Write the page for records by name."""
     classifies = all("by_draws" in record for record in records.values())
     columns = CLASSIFICATION if classifies else REGRESSION
     rows = [_row(name, record) for name, record in records.items()]
     tasks = ", ".join(dict.fromkeys(str(record["task"]) for record in records.values()))
     lead = f"{tasks}. The best value of a column is marked."
-    write_page(path, "roamax report", lead, columns, rows, _figures(records) if classifies else [], made_by)
+    write_page(path, "roamax report", lead, columns, rows, _figures(records) if classifies else [], made_by, progress)
 
 
 def _row(name: str, record: Mapping[str, Any]) -> dict[str, Any]:
