@@ -1,6 +1,8 @@
-"""Simulation-based calibration (Talts et al., 2018) on conjugate linear regression.
+"""Is a sampler's stationary distribution the posterior? Two gates that need no known answer.
 
-If theta is drawn from the prior and y given theta, then theta's rank among draws from the posterior given y is uniform.
+Simulation-based calibration (Talts et al., 2018): theta from the prior, y given theta; then theta's rank among draws
+from the posterior given y is uniform. Geweke's joint test (2004): a chain that moves theta given y by the sampler and
+draws y anew given theta, in turns, has the prior as its distribution of theta.
 """
 
 import jax
@@ -10,8 +12,11 @@ import pytest
 from scipy import stats
 
 import roamax
+from roamax.samplers.kinetic_l2e import kinetic_l2e_family
+from roamax.samplers.meta_sgmcmc import meta_sgmcmc_family
+from roamax.samplers.precond_l2e import precond_l2e_family
 
-REPLICATIONS, RANKS, BINS = 1024, 31, 8
+RANKS, BINS = 15, 8
 NUM_DATA, DIM = 6, 2
 
 
@@ -26,49 +31,131 @@ def log_prior(theta):
 
 POSTERIOR = roamax.Posterior(log_likelihood, log_prior, NUM_DATA)
 
-# Thinned until the draws are as good as independent, which the ranks' uniformity needs.
+
+def random_weights(family, posterior):
+    """A member of a family that keeps the posterior whatever its weights are."""
+    return family.bind(family.init(jax.random.key(5)), posterior)
+
+
+# Each in the form that promises the posterior, by its posterior, temperature and step size in units of the usual; and
+# thinned until draws are as good as independent, which the ranks' uniformity needs.
 SAMPLERS = {
-    "sghmc": (lambda temperature: roamax.sghmc(POSTERIOR, step_size=0.15, friction=1.5, temperature=temperature), 40),
-    "sgld": (lambda temperature: roamax.sgld(POSTERIOR, step_size=0.015, temperature=temperature), 100),
-    "nuts": (
-        lambda temperature: roamax.nuts(POSTERIOR, step_size=0.4, adaptation_steps=0, temperature=temperature),
-        2,
+    "sgld": (lambda p, t, e: roamax.sgld(p, step_size=0.015 * e, temperature=t), 100),
+    "psgld": (
+        lambda p, t, e: roamax.psgld(
+            p, step_size=0.01 * e, temperature=t, decay=0.0, stabiliser=1.0, include_gamma=True
+        ),
+        150,
     ),
+    "sghmc": (lambda p, t, e: roamax.sghmc(p, step_size=0.15 * e, friction=1.5, temperature=t), 40),
+    "cyclical": (
+        lambda p, t, e: roamax.cyclical(
+            p, step_size=0.2 * e, friction=1.5, cycle_length=60, exploration_ratio=0.0, temperature=t
+        ),
+        60,
+    ),
+    "hmc": (
+        lambda p, t, e: roamax.hmc(p, step_size=0.2 * e, num_integration_steps=3, adaptation_steps=0, temperature=t),
+        12,
+    ),
+    "nuts": (lambda p, t, e: roamax.nuts(p, step_size=0.4 * e, adaptation_steps=0, temperature=t), 2),
+    "kinetic_l2e": (
+        lambda p, t, e: random_weights(
+            kinetic_l2e_family(
+                step_size=0.1 * e, friction=1.5, output_scale=0.5, temperature=t, differentiate_gradient=True
+            ),
+            p,
+        ),
+        60,
+    ),
+    "precond_l2e": (
+        lambda p, t, e: random_weights(
+            precond_l2e_family(step_size=0.08 * e, friction=1.5, output_scale=0.2, temperature=t, decays=()), p
+        ),
+        80,
+    ),
+    "meta_sgmcmc": (lambda p, t, e: random_weights(meta_sgmcmc_family(step_size=0.03 * e, temperature=t), p), 250),
 }
 
 
-def p_value(sampler, thinning):
+def simulate(key, theta):
+    x_key, noise_key = jax.random.split(key)
+    x = jax.random.normal(x_key, (NUM_DATA, DIM))
+    return x, x @ theta + jax.random.normal(noise_key, (NUM_DATA,))
+
+
+def move(sampler, key, state, batch, steps):
+    def step(i, state):
+        return sampler.step(jax.random.fold_in(key, i), state, batch)[0]
+
+    return jax.lax.fori_loop(0, steps, step, state)
+
+
+def rank_p_value(sampler, thinning, replications):
     """How well the ranks fit a uniform distribution, by chi-square over both parameters."""
 
     def replicate(key):
-        keys = jax.random.split(key, 4)
-        theta = jax.random.normal(keys[0], (DIM,))
-        x = jax.random.normal(keys[1], (NUM_DATA, DIM))
-        y = x @ theta + jax.random.normal(keys[2], (NUM_DATA,))
+        theta_key, data_key, start_key, chain_key = jax.random.split(key, 4)
+        theta = jax.random.normal(theta_key, (DIM,))
+        batch = simulate(data_key, theta)
 
         def draw(state, i):
-            def step(j, state):
-                return sampler.step(jax.random.fold_in(keys[3], i * thinning + j), state, (x, y))[0]
-
-            state = jax.lax.fori_loop(0, thinning, step, state)
+            state = move(sampler, jax.random.fold_in(chain_key, i), state, batch, thinning)
             return state, state.position
 
-        start = sampler.init(keys[3], jnp.zeros(DIM))
-        positions = jax.lax.scan(draw, start, jnp.arange(RANKS + 8))[1][8:]
+        start = sampler.init(start_key, jnp.zeros(DIM))
+        positions = jax.lax.scan(draw, start, jnp.arange(RANKS + 4))[1][4:]
         return jnp.sum(positions < theta[None, :], axis=0)
 
-    ranks = np.asarray(jax.jit(jax.vmap(replicate))(jax.random.split(jax.random.key(0), REPLICATIONS)))
+    ranks = np.asarray(jax.jit(jax.vmap(replicate))(jax.random.split(jax.random.key(0), replications)))
     counts = np.stack([np.bincount(r * BINS // (RANKS + 1), minlength=BINS) for r in ranks.T])
-    statistic = np.sum((counts - REPLICATIONS / BINS) ** 2 / (REPLICATIONS / BINS))
+    statistic = np.sum((counts - replications / BINS) ** 2 / (replications / BINS))
     return stats.chi2.sf(statistic, DIM * (BINS - 1))
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
-def test_ranks_are_uniform(name):
+def joint_z_scores(sampler, thinning, chains, turns):
+    """How many standard errors moments of theta along Geweke's chains are from those of the prior."""
+
+    def moments(theta):
+        return jnp.concatenate([theta, theta**2, (theta[0] * theta[1])[None], theta**4])
+
+    exact = np.asarray([0, 0, 1, 1, 0, 3, 3])
+
+    def chain(key):
+        theta_key, start_key, chain_key = jax.random.split(key, 3)
+        state = sampler.init(start_key, jax.random.normal(theta_key, (DIM,)))
+
+        def turn(state, i):
+            data_key, step_key = jax.random.split(jax.random.fold_in(chain_key, i))
+            state = move(sampler, step_key, state, simulate(data_key, state.position), thinning)
+            return state, moments(state.position)
+
+        return jnp.mean(jax.lax.scan(turn, state, jnp.arange(turns))[1][turns // 4 :], axis=0)
+
+    means = np.asarray(jax.jit(jax.vmap(chain))(jax.random.split(jax.random.key(1), chains)), np.float64)
+    # Chains start from the prior and are independent: their spread is the error of their mean.
+    return (means.mean(axis=0) - exact) / (means.std(axis=0, ddof=1) / np.sqrt(chains))
+
+
+def assert_calibrated(name, replications, chains, turns, size):
+    """`size` is that of the steps in the joint test, which sees the bias of long ones sooner than the ranks do."""
     make, thinning = SAMPLERS[name]
-    assert p_value(make(1.0), thinning) > 0.01
+    assert rank_p_value(make(POSTERIOR, 1.0, 1.0), thinning, replications) > 1e-3
+    assert np.abs(joint_z_scores(make(POSTERIOR, 1.0, size), thinning, chains, turns)).max() < 4.5
 
 
-def test_ranks_of_a_tempered_posterior_are_not():
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_ranks_are_uniform_and_the_joint_distribution_is_kept(name):
+    assert_calibrated(name, replications=256, chains=192, turns=60, size=0.5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_ranks_and_joint_distribution_at_length(name):
+    assert_calibrated(name, replications=2048, chains=1024, turns=200, size=0.15)
+
+
+def test_both_gates_see_a_tempered_posterior():
     make, thinning = SAMPLERS["sghmc"]
-    assert p_value(make(0.5), thinning) < 1e-6
+    assert rank_p_value(make(POSTERIOR, 0.4, 1.0), thinning, 256) < 1e-6
+    assert np.abs(joint_z_scores(make(POSTERIOR, 0.6, 0.5), thinning, 192, 60)).max() > 8

@@ -59,7 +59,9 @@ def psgld(
 
     def gamma(mean_square: jax.Array, gradient: jax.Array, curvature: jax.Array) -> jax.Array:
         root = jnp.sqrt(mean_square)
-        slope = (1 - decay) * gradient * curvature / posterior.num_data**2 / jnp.maximum(root, stabiliser)
+        # g / sqrt(V) is bounded however small both are; only 0 / 0 has to be kept out.
+        ratio = jnp.where(root > 0, gradient / posterior.num_data / jnp.where(root > 0, root, 1), 0)
+        slope = (1 - decay) * ratio * curvature / posterior.num_data
         return -slope / (stabiliser + root) ** 2
 
     def step(key: Key, state: PSGLDState, batch: Batch) -> tuple[PSGLDState, Info]:

@@ -1,0 +1,92 @@
+"""The bias of learned weights on standard targets, as a table.
+
+    python benchmarks/bias.py                                 # the weights that ship -> docs/bias.md
+    python benchmarks/bias.py my/weights.safetensors          # any others, beside them
+
+SGHMC with the same step size and friction is in the table too: its bias is that of the steps' length alone.
+"""
+
+import argparse
+import json
+from functools import partial
+from pathlib import Path
+
+import jax
+
+from roamax import pretrained, runs
+from roamax.cli.output import markdown
+from roamax.experiments import bias
+from roamax.report.page import Column
+from roamax.samplers.kinetic_l2e import kinetic_l2e
+from roamax.samplers.l2e import l2e
+from roamax.samplers.meta_sgmcmc import meta_sgmcmc
+from roamax.samplers.precond_l2e import precond_l2e
+from roamax.samplers.sghmc import sghmc
+
+SAMPLERS = {"l2e": l2e, "kinetic_l2e": kinetic_l2e, "precond_l2e": precond_l2e, "meta_sgmcmc": meta_sgmcmc}
+COLUMNS = [
+    Column("target", "target"),
+    Column("sampler", "sampler"),
+    Column("mean", "error of the mean", ".3f"),
+    Column("deviation", "ratio of deviations", ".3f"),
+    Column("distance", "distance", ".3f"),
+    Column("floor", "seen from", ".3f"),
+]
+TEXT = """# The bias of the learned weights
+
+A learned sampler is not bound to the posterior: what its long-run distribution is has to be measured. Chains start
+from draws of targets whose answers are known (exact draws; for the network, eight chains of NUTS) and run for
+{steps:,} steps on all data. Errors are in standard deviations of the target, over its coordinates or, for the network,
+over predictions at 25 inputs: the root mean square error of the mean, the mean ratio of standard deviations (1 is
+right), and the mean Wasserstein distance, of which values up to the last column are noise. SGHMC has the step size and
+friction of the weights above it: its bias is that of the steps' length alone. A dash is a chain that diverged.
+
+{table}
+
+Made by `{command}`, seed {seed}, JAX {jax}; the numbers are in [bias.json](bias.json).
+"""
+
+
+def contestants(sources: list[str]) -> dict[str, bias.SamplerOf]:
+    """Each set of weights, and SGHMC at its settings."""
+    found: dict[str, bias.SamplerOf] = {}
+    for source in sources:
+        weights = pretrained.load(source) if source in pretrained.list() else pretrained.read(source)
+        path = pretrained.FOLDER / f"{source}.safetensors" if source in pretrained.list() else Path(source)
+        name = str(weights.card.get("sampler", "l2e"))
+        label = source if source in pretrained.list() else f"{name} ({path.parent.name})"
+        found[label] = partial(SAMPLERS[name], meta_params=path)
+        if {"step_size", "friction"} <= weights.card.keys():
+            settings = {key: weights.card[key] for key in ("step_size", "friction")}
+            found[f"SGHMC as {label}"] = partial(sghmc, **settings)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("weights", nargs="*", help="files of weights, with their cards")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "docs", help="where bias.md goes")
+    parser.add_argument("--steps", type=int, default=20_000, help="steps of each chain")
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    key, rows = jax.random.key(arguments.seed), []
+    chosen = contestants([*pretrained.list(), *arguments.weights])
+    if not chosen:
+        print("No weights ship with this version: name a file of weights.")
+        return
+    for number, (target_name, make) in enumerate(bias.TARGETS.items()):
+        target = make(jax.random.fold_in(key, number))
+        for name, sampler in chosen.items():
+            found = bias.measure(sampler, target, jax.random.fold_in(key, 100 + number), num_steps=arguments.steps)
+            rows.append({"target": target_name, "sampler": name, **found._asdict()})
+            print(json.dumps(rows[-1]), flush=True)
+    made_by = runs.provenance(arguments.seed)
+    made_by["command"] = " ".join(["python benchmarks/bias.py", *arguments.weights])
+    (arguments.out / "bias.json").write_text(json.dumps({**made_by, "steps": arguments.steps, "rows": rows}, indent=1))
+    table = markdown(COLUMNS, rows)
+    facts = {"command": made_by["command"], "seed": arguments.seed, "jax": made_by["versions"]["jax"]}
+    (arguments.out / "bias.md").write_text(TEXT.format(table=table, steps=arguments.steps, **facts))
+
+
+if __name__ == "__main__":
+    main()
