@@ -39,17 +39,17 @@ def test_scikit_learns_own_checks(estimator, check):
 
 @pytest.fixture(scope="module")
 def classifier():
-    return BayesianClassifier(**QUICK | {"num_chains": 2}).fit(*IRIS)
+    return BayesianClassifier(**QUICK).fit(*IRIS)
 
 
 @pytest.fixture(scope="module")
 def regressor():
-    return BayesianRegressor(**QUICK | {"num_chains": 2}).fit(*DIABETES)
+    return BayesianRegressor(**QUICK).fit(*DIABETES)
 
 
 def test_probabilities_are_the_average_over_draws(classifier):
     draws = classifier.sample_posterior(IRIS[0])
-    assert draws.shape == (2 * 4, 150, 3)
+    assert draws.shape == (4, 150, 3)
     assert draws.std(axis=0).max() > 0.01
     np.testing.assert_allclose(classifier.predict_proba(IRIS[0]), draws.mean(axis=0), atol=1e-5)
     assert classifier.score(*IRIS) > 0.9
@@ -106,10 +106,9 @@ def test_more_draws_go_on_from_the_last_ones():
     positions = fitted.draws_.positions
     assert fitted.draws_.num_draws == 8
     jax.tree.map(lambda old, new: np.testing.assert_array_equal(old, new[:, :4]), first, positions)
-    kernel = positions["hidden0"]["kernel"][0]
-    gaps = np.linalg.norm(np.diff(kernel, axis=0), axis=(1, 2))
-    # A chain that had started anew would be farther from the last draw than draws are from each other.
-    assert gaps[3] < 2 * np.median(gaps)
+    anew = BayesianClassifier(**QUICK | {"random_state": 1}).fit(*IRIS).draws_.positions
+    last, following, other = (x["hidden0"]["kernel"][0, i] for x, i in ((positions, 3), (positions, 4), (anew, 0)))
+    assert np.linalg.norm(following - last) < 0.5 * np.linalg.norm(other - last)
     with pytest.raises(ValueError, match="`y` must hold labels that `classes_` lists; got 9"):
         fitted.partial_fit(IRIS[0], np.where(IRIS[1] == 2, 9, IRIS[1]))
 
@@ -143,7 +142,7 @@ def test_saved_and_loaded_without_pickle(classifier, regressor, tmp_path):
         assert loaded.get_params() == fitted.get_params()
         assert_alike(fitted, loaded, x)
     loaded.partial_fit(*DIABETES)
-    assert len(loaded.draws_) == 16
+    assert len(loaded.draws_) == 8
     names = BayesianClassifier(**QUICK).fit(IRIS[0], np.array(["a", "b", "c"])[IRIS[1]])
     names.save(tmp_path / "names")
     assert_alike(names, BayesianClassifier.load(tmp_path / "names"), IRIS[0])
@@ -221,6 +220,7 @@ def test_bad_arguments_are_named(change, message):
 
 def test_a_likelihood_too_steep_for_the_learning_rate_takes_smaller_steps():
     x = np.linspace(-1, 1, 50)[:, None]
-    with pytest.warns(UserWarning, match="smaller steps"):
-        fitted = BayesianRegressor(**QUICK, learning_rate=3.0).fit(x, x[:, 0])
-    assert fitted.score(x, x[:, 0]) > 0.9
+    y = x[:, 0] + 0.2 * np.cos(40 * x[:, 0])
+    with pytest.warns(UserWarning, match="Trying smaller steps"):
+        fitted = BayesianRegressor(**QUICK, sampler="sghmc", learning_rate=3.0).fit(x, y)
+    assert fitted.score(x, y) > 0.5

@@ -24,10 +24,8 @@ ROWS = 256, 1024
 
 
 class Defaults(NamedTuple):
-    """What stands for None in an estimator's arguments; the learning rate is that of the default sampler."""
+    """What stands for None in an estimator's arguments."""
 
-    sampler: str
-    learning_rate: float
     temperature: float
     prior: float
 

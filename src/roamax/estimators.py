@@ -26,7 +26,7 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
     - `model`: a network, `roamax.models.Model` (which may take images), or a name of `roamax.models.names()`; None is
       a perceptron of the widths `hidden`, which None chooses by the number of examples.
     - `sampler`: a name of `roamax.samplers.named.NAMES`, with `sampler_options`; or a function that makes a
-      `roamax.Sampler` from a `roamax.Posterior`; or such a sampler. By default "sghmc".
+      `roamax.Sampler` from a `roamax.Posterior`; or such a sampler.
     - `prior`: a function of the parameters, or the scale of `roamax.priors.fan_in_gaussian`; by default 6.
     - `temperature` of the posterior: 0.05 by default, which predicted best on validation data; 1 is Bayes' rule. A
       sampler that you make yourself has its own.
@@ -95,8 +95,8 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         mean, std = regressor.predict(X_new, return_std=True)
 
     Each draw gives a Gaussian, with a noise scale that is learned too. Inputs and targets are standardised inside;
-    `y` may have several columns. Arguments are those of `BayesianClassifier`, but for some defaults: `sampler`
-    ("psgld"), `prior` (1) and `temperature` (1). A `model` of one's own gives a mean and a scale.
+    `y` may have several columns. Arguments are those of `BayesianClassifier`, but for the defaults of `prior` (1) and
+    `temperature` (1). A `model` of one's own gives a mean and a scale.
     """
 
     _defaults = REGRESSION
