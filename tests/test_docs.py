@@ -85,7 +85,9 @@ def test_the_site_builds(tmp_path):
     shown = {name: (tmp_path / "site" / name / "index.html").read_text() for name in ("cli", "concepts", "examples")}
     assert "roamax meta-train smoke [-h]" in shown["cli"]
     assert shown["concepts"].count("<math") >= 6
-    assert not re.search(r"<m[io]>(&amp;|&<|\\)", shown["concepts"]), "a formula holds what could not be turned to MathML"
+    assert not re.search(r"<m[io]>(&amp;|&<|\\)", shown["concepts"]), (
+        "a formula holds what could not be turned to MathML"
+    )
     assert "own_sampler" in shown["examples"]
     front = (tmp_path / "site" / "index.html").read_text()
     assert "overview.png" in front

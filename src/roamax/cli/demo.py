@@ -35,7 +35,7 @@ def demo(out: RunFolder = Path("demo"), seed: Seed = 0, quiet: Quiet = False, js
         if not (quiet or json):
             print(f"{outcome.name}: NLL {outcome.scores['nll']:.4f} in {outcome.seconds:.1f} s", flush=True)
     records = [outcome.record() for outcome in outcomes]
-    made_by = compare.provenance(seed)
+    made_by = runs.provenance(seed)
     compare.write_results(out / "results.json", {**made_by, "methods": records})
     columns = [
         Column("method", "method"),
@@ -65,5 +65,5 @@ def demo(out: RunFolder = Path("demo"), seed: Seed = 0, quiet: Quiet = False, js
     elif not quiet:
         print_table("", columns, records)
         if "l2e" not in pretrained.list():
-            print("No pretrained weights ship with this version yet, so the learned sampler sits this one out.")
+            print("No pretrained weights ship with this version yet, so L2E is not among them.")
         print(f"Report: {out / 'report.html'}")
