@@ -20,7 +20,7 @@ from roamax.types import MetaParams
 
 BUCKET = 2**20
 """Tensors are moved together until they hold so many numbers: few calls for small ones, bounded scratch for large."""
-COLUMNS = {"cpu": 2**13}
+COLUMNS = {"cpu": 2**12}
 """How many numbers the network takes at once: on a CPU as many as leave the hidden units in its cache."""
 GRADIENT, THETA, MOMENTUM, AVERAGES = 0, 1, 2, slice(3, 9)
 """Where the features stand."""
