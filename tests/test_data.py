@@ -426,6 +426,16 @@ def test_a_file_that_is_not_the_published_one_is_refused_and_left_alone(monkeypa
         data.load("new", tmp_path)
 
 
+def test_nothing_is_parsed_before_its_checksum_is_right(monkeypatch, tmp_path):
+    def parse(path):
+        pytest.fail("parsed before it was checked")
+
+    register(monkeypatch, "http://127.0.0.1:9/file", read=parse)
+    published.write(tmp_path, "new/file.bin", CONTENT[:-1] + b"?")
+    with pytest.raises(FileError, match="sha256 differs"):
+        data.load("new", tmp_path)
+
+
 def test_without_a_published_checksum_the_first_download_is_held_to(monkeypatch, server, tmp_path):
     server.files["/file"] = CONTENT[:-1]
     file = register(monkeypatch, f"{server.root}/file", checksum=None)

@@ -34,7 +34,6 @@ def report(
     check(len(dirs) > 0, "DIR", "name at least one run", "none")
     start_jax()
     from roamax import evaluation, runs
-    from roamax.experiments.compare import provenance
     from roamax.report.runs import write_runs_page
 
     show = False if quiet or json else None
@@ -42,7 +41,7 @@ def report(
     runs.make_folder(out.parent)
     seed = records[0].get("seed", 0)
     named = dict(zip(evaluation.names_of(records), records, strict=True))
-    write_runs_page(out, named, provenance(seed), show)
+    write_runs_page(out, named, runs.provenance(seed), show)
     if json:
         print_json({"page": str(out), "runs": named})
     elif not quiet:

@@ -70,7 +70,7 @@ def sample(
 
     import jax
 
-    from roamax import sampling
+    from roamax import runs, sampling
     from roamax.cli.output import print_json
     from roamax.experiments import compare
     from roamax.progress import followed
@@ -106,7 +106,7 @@ def sample(
     seconds = time.monotonic() - begun
     scores = compare.score(task, followed("predicting", draws, len(draws), show))
     results = {
-        **compare.provenance(seed),
+        **runs.provenance(seed),
         "task": spec.name,
         "sampler": dict(chosen.settings),
         "draws": len(draws),

@@ -12,7 +12,6 @@ import numpy as np
 from roamax import metrics, storage
 from roamax.draws import Draws
 from roamax.predict import predict, predict_draws
-from roamax.runs import provenance as provenance
 from roamax.sampling import plan_draws, sample
 from roamax.tasks import Task, TaskSpec
 from roamax.types import Key, Params, Sampler
