@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from roamax import meta, models, progress, storage
-from roamax.cli import COMMANDS, completion, main, parsing
+from roamax.cli import COMMANDS, completion, find, main, parsing
 from roamax.cli.output import FORMATS
 from roamax.experiments import demo
 from roamax.samplers.named import NAMES
@@ -173,6 +173,18 @@ def test_help_fits_a_terminal_and_every_command_has_an_example(monkeypatch, caps
     assert capsys.readouterr().out.count("\n  meta-train ") == len(meta.PRESETS)
     for known, command in ((models.names(), "sample"), (NAMES, "sample"), (FORMATS, "evaluate")):
         assert all(re.sub(r"(resnet)(20|56)", r"\g<1>8", word) in texts[command] for word in known)
+
+
+def test_examples_of_help_texts_parse(capsys):
+    for name in COMMANDS:
+        text = help_of(name, capsys).replace("\\\n", " ")
+        examples = re.findall(r"^ {4}roamax (.*)", text, re.MULTILINE)
+        assert examples
+        for example in examples:
+            words = shlex.split(example.partition(" > ")[0], comments=True)
+            command, rest = find(words)
+            assert command == name
+            assert callable(parsing.parse(COMMANDS[command].load(), f"roamax {command}", rest))
 
 
 def test_every_command_can_be_quiet_and_speak_json():
