@@ -151,6 +151,8 @@ def test_saved_and_loaded_without_pickle(classifier, regressor, tmp_path):
 
 def test_bad_folders_are_named(classifier, tmp_path):
     classifier.save(tmp_path)
+    with pytest.raises(FileError, match=r"estimator\.safetensors holds draws of another network than `model`"):
+        BayesianClassifier.load(tmp_path, model=linear_model())
     with pytest.raises(FileError, match=r"estimator\.json is of a BayesianClassifier: load it with"):
         BayesianRegressor.load(tmp_path)
     with pytest.raises(InputError, match="`speed` must be an argument of BayesianClassifier"):
@@ -161,7 +163,7 @@ def test_bad_folders_are_named(classifier, tmp_path):
     with pytest.raises(FileError, match=r"estimator\.safetensors is damaged"):
         BayesianClassifier.load(tmp_path)
     description = json.loads((tmp_path / "estimator.json").read_text())
-    (tmp_path / "estimator.json").write_text(json.dumps({**description, "params": 3}))
+    (tmp_path / "estimator.json").write_text(json.dumps({**description, "params": {"thinning": 1}}))
     with pytest.raises(FileError, match=r"estimator\.json is damaged"):
         BayesianClassifier.load(tmp_path)
 

@@ -3,6 +3,8 @@
 import copy
 import functools
 import io
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -148,6 +150,12 @@ def test_cyclical_steps_as_in_jax_and_tells_when_to_draw():
         told.append(optimizer.collect)
     assert told == [samplers[0].collect(step) for step in range(1, STEPS + 1)]
     assert set(told) == {True, False}
+
+
+def test_the_module_is_there_when_it_is_named():
+    code = "import roamax, sys; assert 'torch' not in sys.modules; print(roamax.torch.SGHMC.__name__)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "SGHMC\n"
 
 
 def test_at_temperature_zero_sghmc_is_sgd():

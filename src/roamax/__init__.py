@@ -72,7 +72,8 @@ __all__ = [  # noqa: RUF022 (grouped by what they are)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
+    # `roamax.torch` needs an extra, so no list names it.
+    if name in _MODULES or name == "torch":
         return importlib.import_module(f"roamax.{name}")
     if name in _HOME:
         return getattr(importlib.import_module(f"roamax.{_HOME[name]}"), name)

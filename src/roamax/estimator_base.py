@@ -181,8 +181,8 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
         """Write the fitted estimator to a folder: JSON and safetensors, nothing that could run when it is read."""
         check_is_fitted(self)
         arrays = {f"draws/{name}": leaf for name, leaf in trees.named_leaves(self.draws_.positions).items()}
-        arrays |= {f"{name}/{part}": array for name in self._scalings() for part, array in
-                   getattr(self, name)._asdict().items()}  # fmt: skip
+        for name in self._scalings():
+            arrays |= {f"{name}/{part}": array for part, array in getattr(self, name)._asdict().items()}
         facts = {"hidden": self.hidden_, "input_shape": self.input_shape_, "n_features_in": self.n_features_in_}
         if hasattr(self, "feature_names_in_"):
             facts["feature_names_in"] = self.feature_names_in_.tolist()
@@ -203,8 +203,7 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
         loaded._take_target_facts(facts)
         example = jax.ShapeDtypeStruct((1, *loaded.input_shape_), np.float32)
         like = jax.eval_shape(loaded._network().init, jax.random.key(0), example)
-        leaves = [arrays[f"draws/{name}"] for name in trees.named_leaves(like)]
-        loaded.draws_ = Draws.from_positions(jax.tree.unflatten(jax.tree.structure(like), leaves))
+        loaded.draws_ = estimator_files.as_draws(folder, arrays, like)
         return loaded
 
     def _scalings(self) -> tuple[str, ...]:

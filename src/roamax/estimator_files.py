@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
-from roamax import storage
+from roamax import storage, trees
+from roamax.draws import Draws
 from roamax.errors import FileError, InputError
 from roamax.runs import make_folder
+from roamax.types import Params
 
 FORMAT = 1
 
@@ -34,7 +37,7 @@ def write(folder: str | Path, kind: str, params: Mapping[str, Any], facts: Mappi
         "facts": dict(facts),
         "sha256": storage.checksum(content),
     }
-    storage.write_json(folder / "estimator.json", described)
+    storage.write_sealed(folder / "estimator.json", described)
 
 
 def read(
@@ -42,7 +45,7 @@ def read(
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, np.ndarray]]:
     """What `write` wrote: the arguments, with `objects` for those that were not kept, the facts and the arrays."""
     path = Path(folder) / "estimator.json"
-    described = storage.read_json(path)
+    described = storage.read_sealed(path)
     try:
         version, found, params = described["format"], described["estimator"], dict(described["params"])
         listed, facts, sha256 = list(described["objects"]), dict(described["facts"]), str(described["sha256"])
@@ -60,6 +63,15 @@ def read(
             raise InputError(f"`{name}` must be an argument of {kind}; got one that it does not have.")
     tensors = storage.read_tensors(path.with_suffix(".safetensors"), sha256)
     return {**{name: _as_given(value) for name, value in params.items()}, **objects}, facts, tensors
+
+
+def as_draws(folder: str | Path, arrays: Mapping[str, np.ndarray], like: Params) -> Draws:
+    """The draws among the arrays, in the structure of `like`, the parameters of the network at hand."""
+    found = {name.removeprefix("draws/"): array for name, array in arrays.items() if name.startswith("draws/")}
+    expected = trees.named_leaves(like)
+    if {name: array.shape[2:] for name, array in found.items()} != {name: x.shape for name, x in expected.items()}:
+        raise FileError(f"{Path(folder) / 'estimator.safetensors'} holds draws of another network than `model`.")
+    return Draws.from_positions(jax.tree.unflatten(jax.tree.structure(like), [found[name] for name in expected]))
 
 
 def _plain(value: Any) -> Any:
