@@ -156,9 +156,10 @@ class FolderStore:
         storage.write_sealed(self._manifest, {"format": FORMAT, "num_chains": num_chains, "draws": entries})
 
     def _read_manifest(self) -> tuple[int, list[list[dict[str, Any]]]]:
-        listed = storage.read_sealed(self._manifest)
-        fields: list[Any] = [listed.get(field) for field in ("format", "num_chains", "draws")]
-        found, num_chains, entries = fields
+        fields = ("format", "num_chains", "draws")
+        listed = storage.read_sealed(self._manifest, fields)
+        values: list[Any] = [listed.get(field) for field in fields]
+        found, num_chains, entries = values
         if storage.is_whole(found) and found != FORMAT:
             raise FileError(f"{self._manifest} has format {found}; this version reads {FORMAT}.")
         if found == FORMAT and storage.is_whole(num_chains, 1) and isinstance(entries, list):

@@ -21,6 +21,9 @@ import numpy as np
 from roamax import storage, trees
 from roamax.errors import FileError, InputError
 
+POINTER = ("file", "sha256", "step", "seconds", "best_loss", "inner_gradients", "slots")
+"""What `checkpoint.json` may hold; the last three are of meta-training."""
+
 
 class Checkpoint(NamedTuple):
     """A running state after `step` steps, and the seconds they took."""
@@ -95,7 +98,7 @@ def read_pointer(folder: Path) -> dict[str, Any] | None:
     path = folder / "checkpoint.json"
     if not path.exists():
         return None
-    pointer = storage.read_sealed(path)
+    pointer = storage.read_sealed(path, POINTER)
     name, step, seconds = (pointer.get(field) for field in ("file", "step", "seconds"))
     is_ours = storage.is_plain_name(name) and re.fullmatch(r"step-0*(\d+)\.safetensors", str(name))
     good = is_ours and storage.is_whole(step) and int(is_ours[1]) == step and isinstance(pointer.get("sha256"), str)

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -75,13 +75,14 @@ def write_sealed(path: Path, value: dict[str, Any]) -> None:
     write_json(path, {**value, "seal": _seal(value)})
 
 
-def read_sealed(path: Path) -> dict[str, Any]:
-    """The object that `write_sealed` wrote. Files of earlier versions have no seal."""
+def read_sealed(path: Path, fields: Collection[str]) -> dict[str, Any]:
+    """The object that `write_sealed` wrote, of these fields. Files of earlier versions have no seal."""
     value = read_json(path)
     if not isinstance(value, dict):
         raise FileError(f"{path} is damaged: it is not a JSON object.")
     seal = value.pop("seal", None)
-    if seal is not None and seal != _seal(value):
+    # A name that is not known may be the damaged one of the seal.
+    if (seal is not None and seal != _seal(value)) or not value.keys() <= set(fields):
         raise FileError(f"{path} is damaged: its content is not what was written. Restore it, or remove the folder.")
     return value
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import roamax
-from roamax import meta, storage
+from roamax import meta, runs, storage
 from roamax.meta import Stage, log
 from targets import linear_regression
 from test_meta import SMALL, TASKS, use_toy_family
@@ -70,7 +70,8 @@ def train_bits(out) -> dict[str, np.ndarray]:
 
 
 def state_bits(out) -> dict[str, np.ndarray]:
-    pointer = storage.read_sealed(Path(out) / "state" / "checkpoint.json")
+    pointer = runs.read_pointer(Path(out) / "state")
+    assert pointer is not None
     tensors = storage.read_tensors(Path(out) / "state" / pointer["file"], pointer["sha256"])
     return {"step": np.asarray(pointer["step"]), **{f"state.{name}": tensor for name, tensor in tensors.items()}}
 
