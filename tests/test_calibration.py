@@ -150,6 +150,7 @@ def test_ranks_are_uniform_and_the_joint_distribution_is_kept(name):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_ranks_and_joint_distribution_at_length(name):
     assert_calibrated(name, replications=2048, chains=1024, turns=200, size=0.15)

@@ -52,6 +52,7 @@ def campaign(monkeypatch, run, bits, tmp_path, fault, every, check=lambda out, w
     return None
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("fault", "every"), WAYS)
 def test_chains(fault, every, monkeypatch, tmp_path):
     check = jobs.assert_no_listed_draw_is_damaged
@@ -59,6 +60,7 @@ def test_chains(fault, every, monkeypatch, tmp_path):
     assert points > 50
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("fault", "every"), WAYS)
 def test_meta_training(fault, every, monkeypatch, tmp_path):
     jobs.prepare_training(monkeypatch.setattr)

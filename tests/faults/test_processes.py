@@ -33,6 +33,7 @@ CAMPAIGNS = [
 ]
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("job", "kills"), CAMPAIGNS)
 def test_killed_at_random_moments_a_run_ends_with_the_same_bits(job, kills, template, tmp_path, training):
     bits = jobs.chain_bits if job == "long_sample" else jobs.train_bits
