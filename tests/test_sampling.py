@@ -140,7 +140,8 @@ def test_however_a_run_is_cut_it_compiles_once_and_gives_the_same_draws(monkeypa
 
 def test_a_diverging_chain_is_named_and_its_draws_are_kept():
     explode = roamax.sgld(TARGET.posterior, step_size=lambda step: jnp.where(step < 33, 1e-3, 1e30))
-    with pytest.raises(DivergenceError, match=r"chain 0 diverged: its energy was not finite at step 34 \(inf\)") as caught:
+    said = r"chain 0 diverged: its energy was not finite at step 34 \(inf\)"
+    with pytest.raises(DivergenceError, match=said) as caught:
         run(sampler=explode)
     assert caught.value.draws.steps == [25, 30]
     assert np.isfinite(caught.value.draws.positions["theta"]).all()

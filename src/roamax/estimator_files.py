@@ -16,6 +16,7 @@ from roamax.runs import make_folder
 from roamax.types import Params
 
 FORMAT = 1
+FIELDS = ("format", "version", "estimator", "params", "objects", "facts", "sha256")
 
 
 def write(folder: str | Path, kind: str, params: Mapping[str, Any], facts: Mapping[str, Any], arrays: dict) -> None:
@@ -28,16 +29,9 @@ def write(folder: str | Path, kind: str, params: Mapping[str, Any], facts: Mappi
     kept = {name: _plain(value) for name, value in params.items() if _is_plain(value)}
     content = storage.pack_tensors(arrays)
     storage.write_bytes(folder / "estimator.safetensors", content)
-    described = {
-        "format": FORMAT,
-        "version": importlib.metadata.version("roamax"),
-        "estimator": kind,
-        "params": kept,
-        "objects": sorted(set(params) - set(kept)),
-        "facts": dict(facts),
-        "sha256": storage.checksum(content),
-    }
-    storage.write_sealed(folder / "estimator.json", described)
+    version, objects = importlib.metadata.version("roamax"), sorted(set(params) - set(kept))
+    values = (FORMAT, version, kind, kept, objects, dict(facts), storage.checksum(content))
+    storage.write_sealed(folder / "estimator.json", dict(zip(FIELDS, values, strict=True)))
 
 
 def read(
@@ -45,7 +39,7 @@ def read(
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, np.ndarray]]:
     """What `write` wrote: the arguments, with `objects` for those that were not kept, the facts and the arrays."""
     path = Path(folder) / "estimator.json"
-    described = storage.read_sealed(path)
+    described = storage.read_sealed(path, FIELDS)
     try:
         version, found, params = described["format"], described["estimator"], dict(described["params"])
         listed, facts, sha256 = list(described["objects"]), dict(described["facts"]), str(described["sha256"])
