@@ -3,18 +3,21 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check test-extras torture bench docs format clean
+.PHONY: demo test test-docs check test-extras torture bench docs format clean
 
 demo: $(VENV)/.dev
 	$(BIN)/roamax demo
 
 test: $(VENV)/.dev
-	$(BIN)/pytest -n 2 -m "not slow and not extras"
+	$(BIN)/pytest -n 2 -m "not slow and not extras and not docs"
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+
+test-docs: $(VENV)/.dev
+	$(BIN)/pytest -n 2 -m "docs and not slow and not extras"
 
 test-extras: $(VENV)/.extras $(VENV)/.docs
 	$(BIN)/pytest -m "extras and not slow"

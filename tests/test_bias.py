@@ -37,6 +37,7 @@ def test_a_tempered_chain_is_as_narrow_as_it_must_be_and_a_diverged_one_unknown(
     assert np.isnan(bias.measure(explodes, target, jax.random.key(1), **LENGTHS)).all()
 
 
+@pytest.mark.slow
 def test_the_network_is_measured_by_its_predictions():
     target = bias.network(jax.random.key(0), hidden=3, num_data=10, num_samples=20)
     found = bias.measure(sghmc(1.0), target, jax.random.key(1), num_chains=8, burn_in=10, num_steps=200)

@@ -10,6 +10,8 @@ import pytest
 
 from roamax.cli import COMMANDS, find, parsing
 
+pytestmark = pytest.mark.docs
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NEEDS = {"pytorch": "torch"}

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.docs
+
 FOLDER = Path(__file__).parent.parent / "examples"
 OWN_PROCESS = ("several_devices",)
 """Those that set up JAX before it starts."""

@@ -412,6 +412,7 @@ meta.train(test_meta.SMALL, sys.argv[2], tasks=test_meta.TASKS)
 """
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_bits(toy, tmp_path):
     """The child has two devices and is killed with a persistent unroll under way; this process has one device."""
     whole, broken = tmp_path / "whole", tmp_path / "broken"
