@@ -11,7 +11,7 @@ demo: $(VENV)/.dev
 test: $(VENV)/.dev
 	$(BIN)/pytest -n 2 -m "not slow and not extras and not docs"
 
-check: $(VENV)/.dev
+check: $(VENV)/.extras
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
