@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from roamax.experiments.tables import escape
 from roamax.report.page import Column, best_value, cell
 
 Records = Sequence[Mapping[str, Any]]
@@ -39,8 +40,8 @@ def markdown(columns: Sequence[Column], records: Records) -> str:
 def latex(columns: Sequence[Column], records: Records) -> str:
     """A LaTeX table in the style of booktabs."""
     rows = [[cell(column, record[column.key]) for column in columns] for record in records]
-    lines = [" & ".join(_escape(text) for text in row) + r" \\" for row in rows]
-    heads = " & ".join(_escape(column.heading) for column in columns) + r" \\"
+    lines = [" & ".join(escape(text) for text in row) + r" \\" for row in rows]
+    heads = " & ".join(escape(column.heading) for column in columns) + r" \\"
     form = "l" + "r" * (len(columns) - 1)
     return "\n".join([rf"\begin{{tabular}}{{{form}}}", r"\toprule", heads, r"\midrule", *lines, r"\bottomrule",
                       r"\end{tabular}"])  # fmt: skip
@@ -58,9 +59,3 @@ FORMATS: dict[str, Callable[[Any], None]] = {
     "latex": lambda rows: print(latex(SUMMARY, rows)),
 }
 """How a summary is shown, by name."""
-
-
-def _escape(text: str) -> str:
-    for symbol in "\\&%$#_{}":
-        text = text.replace(symbol, rf"\{symbol}" if symbol != "\\" else r"\textbackslash ")
-    return text

@@ -7,6 +7,7 @@ from roamax.experiments.findings import Findings
 from roamax.experiments.lab import Chain, Lab
 from roamax.experiments.multimodality import geometry_numbers
 from roamax.experiments.problems import Hyper, Problem
+from roamax.experiments.search import search
 from roamax.experiments.tables import Table, Value
 from roamax.samplers.named import default_learning_rate
 
@@ -22,7 +23,7 @@ def run(lab: Lab) -> Findings:
     for problem in lab.problems(*PROBLEMS):
         chains = {"L2E": lab.chains(problem, "L2E")}
         for name in RIVALS:
-            chains[f"{name}, tuned"] = lab.chains(problem, name)
+            chains[f"{name}, tuned"] = lab.chains(problem, name, **search(lab, problem, name)[0].hyper)
             chains[f"{name}, default"] = lab.chains(problem, name, **_default(lab, problem, name))
         found = {name: entries for name, entries in chains.items() if entries}
         nll["NLL", problem.label] = {
