@@ -200,7 +200,10 @@ def print_peak(steps, channels, depth):
 
 def recipe_configs():
     """The staged recipe and evolution strategies alone, on the perceptrons among the cpu tasks."""
-    shared = dataclasses.replace(meta.PRESETS["cpu"], valid_only="mlp", valid_problems=6, valid_every=10)
+    shared = TrainConfig(
+        tasks="cpu", step_size=math.sqrt(2e-5), friction=0.1, output_scale=0.1, init_scale=0.1,
+        valid_only="mlp", valid_problems=6, valid_every=10, valid_steps=1000,
+    )  # fmt: skip
     staged = (
         Stage("tbptt", 20, 150, 6, 10, pairs=2, tasks=2, learning_rate=0.003, step_size=math.sqrt(8e-5), only="mlp"),
         Stage("es", 10, 1000, 10, 50, learning_rate=0.001, only="mlp"),

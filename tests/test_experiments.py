@@ -69,7 +69,7 @@ def laboratory(folder, monkeypatch):
     """A function that runs an experiment at the tiny scale."""
     monkeypatch.setenv("ROAMAX_DATA", str(folder))
     monkeypatch.setitem(SCALES, "tiny", TINY)
-    monkeypatch.setattr(corruption, "FEW", 4)
+    monkeypatch.setattr(corruption, "IMAGES", 4)
     monkeypatch.setattr(corruption.corruptions, "KINDS", ("gaussian_noise", "contrast"))
     monkeypatch.setattr(ood, "IMAGES", 10)
     monkeypatch.setattr(cost, "ROUNDS", 2)

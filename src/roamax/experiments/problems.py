@@ -107,20 +107,20 @@ def _cpu(label: str, task: TaskSpec, sizes: Mapping[str, float], *steps: int) ->
     return Problem(label, task, burn_in, draws, thinning, members, hyper)
 
 
-def _halved(data: str, model: str, **options: Any) -> TaskSpec:
-    return TaskSpec(data, model, options, halve=True, train_size=40960)
+def _halved(data: str, model: str, batch_size: int = 128, **options: Any) -> TaskSpec:
+    return TaskSpec(data, model, options, halve=True, train_size=40960, batch_size=batch_size)
 
 
 _SMALL_STEPS = {"DE": 0.1, "SGHMC": 1e-6, "cSGMCMC": 1e-6}
 _STEPS = {"DE": 0.1, "SGHMC": 1e-6, "cSGMCMC": 2e-6}
 CPU = {
     "fashion_mnist": _cpu("Fashion-MNIST", TaskSpec("fashion_mnist", "cnn_fashion", train_size=40960), _SMALL_STEPS),
-    "cifar10": _cpu("CIFAR-10", _halved("cifar10", "resnet8_frn"), _STEPS),
-    "cifar100": _cpu("CIFAR-100", _halved("cifar100", "resnet8_frn"), _STEPS),
-    "tiny_imagenet": _cpu("Tiny-ImageNet", _halved("tiny_imagenet", "resnet8_frn"), _STEPS),
+    "cifar10": _cpu("CIFAR-10", _halved("cifar10", "resnet8_frn", 64), _STEPS),
+    "cifar100": _cpu("CIFAR-100", _halved("cifar100", "resnet8_frn", 64), _STEPS),
+    "tiny_imagenet": _cpu("Tiny-ImageNet", _halved("tiny_imagenet", "resnet8_frn", 64), _STEPS),
     "mnist_mlp": _cpu("MNIST, MLP", TaskSpec("mnist", "mlp", {"hidden": [100, 100]}), _STEPS),
     "cifar10_cnn": _cpu("CIFAR-10, CNN", _halved("cifar10", "cnn_cifar"), _STEPS),
-    "cifar10_wide": _cpu("CIFAR-10, wide CNN", _halved("cifar10", "cnn", channels=24, depth=4, residual=True), _STEPS),
+    "cifar10_wide": _cpu("CIFAR-10, wide CNN", _halved("cifar10", "cnn", channels=12, depth=4, residual=True), _STEPS),
     "regression": _cpu(
         "1-D regression",
         TaskSpec("regression_1d_gap", "mlp_regression", {"hidden": [100, 100], "noise_scale": 0.1}),
@@ -128,11 +128,11 @@ CPU = {
     ),
     "imdb": _cpu(
         "IMDB",
-        TaskSpec("imdb", "cnn_lstm", train_size=20480, test_size=5000),
+        TaskSpec("imdb", "cnn_lstm", train_size=20480, test_size=5000, batch_size=32),
         {"DE": 0.1, "SGHMC": 2e-6, "cSGMCMC": 4e-6},
-        100,
-        5,
-        40,
+        200,
+        10,
+        60,
         2,
     ),
 }

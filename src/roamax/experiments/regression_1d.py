@@ -6,8 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from roamax.errors import DivergenceError, InputError
-from roamax.experiments import methods
+from roamax.draws import Draws
 from roamax.experiments.findings import Findings
 from roamax.experiments.lab import Lab
 from roamax.experiments.problems import Problem
@@ -36,47 +35,34 @@ REGIONS = {"in the data": ((-5, -1), (1, 4)), "in the gap": ((-1, 1),), "outside
 def run(lab: Lab) -> Findings:
     """Band widths over seeds; the figure is of the first. The noise of the data is known and not part of the band."""
     task = lab.task(PROBLEM.task)
-    rows, bands = {}, {}
-    for name, means_of in {"L2E": _method, "DE": _method, "HMC": _hmc}.items():
-        try:
-            found = [means_of(lab, task, name, seed) for seed in lab.seeds]
-        except (InputError, DivergenceError) as error:
-            lab.note(f"{name}: {error}")
-            continue
-        widths = [2 * 1.96 * means.std(axis=0) for means in found]
-        bands[name] = found[0]
-        rows["width of the band", name] = {
-            region: Value.over([float(width[_within(intervals)].mean()) for width in widths])
-            for region, intervals in REGIONS.items()
-        }
+    members = PROBLEM._replace(burn_in=0, thinning=MEMBER_STEPS)
+    draws = {
+        "L2E": [chain.draws for chain in lab.chains(PROBLEM, "L2E")],
+        "DE": [chain.draws for chain in lab.chains(members, "DE")],
+        "HMC": [_hmc(lab, task, seed) for seed in lab.seeds],
+    }
+    means = {name: [_means(task, one) for one in found] for name, found in draws.items() if found}
+    rows = {("width of the band", name): _widths(found) for name, found in means.items()}
     table = Table("Width of the 95 % band of the mean", ("Metric", "Method"), tuple(REGIONS), rows, compared="rows")
-    return Findings({"bands": table}, {"bands": _figure(task, bands)})
+    return Findings({"bands": table}, {"bands": _figure(task, {name: found[0] for name, found in means.items()})})
 
 
-def _method(lab: Lab, task: Task, name: str, seed: int) -> np.ndarray:
+def _hmc(lab: Lab, task: Task, seed: int) -> Draws:
+    key, sampler, out = jax.random.key(seed), hmc(task.posterior, **HMC), lab.runs / f"sine-hmc-seed{seed}"
+    return sample(key, sampler, task.init, task.train, out=out, progress=lab.progress, **HMC_DRAWS)
+
+
+def _widths(means: list[np.ndarray]) -> dict[str, Value]:
+    """The mean width of each seed's band in each region."""
+    widths = [2 * 1.96 * one.std(axis=0) for one in means]
+    return {
+        region: Value.over([float(width[_within(intervals)].mean()) for width in widths])
+        for region, intervals in REGIONS.items()
+    }
+
+
+def _means(task: Task, draws: Draws) -> np.ndarray:
     """Each draw's mean on the grid."""
-    problem = PROBLEM._replace(burn_in=0, thinning=MEMBER_STEPS) if name == "DE" else PROBLEM
-    method = methods.method(name, problem, task, lab.hyper(problem, name))
-    draws = sample(
-        jax.random.key(seed),
-        method.sampler,
-        task.init,
-        task.train,
-        batch_size=method.batch_size,
-        burn_in=method.burn_in,
-        num_samples=method.num_samples,
-        thinning=method.thinning,
-        progress=lab.progress,
-    )
-    return _means(task, draws)
-
-
-def _hmc(lab: Lab, task: Task, name: str, seed: int) -> np.ndarray:
-    key, sampler = jax.random.key(seed), hmc(task.posterior, **HMC)
-    return _means(task, sample(key, sampler, task.init, task.train, progress=lab.progress, **HMC_DRAWS))
-
-
-def _means(task: Task, draws: Any) -> np.ndarray:
     x = jnp.asarray(GRID[:, None], task.test[0].dtype)
     return np.stack([np.asarray(task.apply(position, x)[0]) for position in draws])
 
