@@ -41,6 +41,8 @@ COMMANDS = {
     "experiment page": Command("experiment", "page", "One Markdown page of the results of experiments."),
     "data list": Command("data", "list_data", "Show the data sets, and which of them are here."),
     "data fetch": Command("data", "fetch", "Download a data set and check it."),
+    "bench": Command("bench", "bench", "Measure roamax beside the alternatives."),
+    "bench page": Command("bench", "bench_page", "One Markdown page of such measurements."),
     "completion": Command("completion", "completion", "Let a shell complete commands and options."),
 }
 HELP = ("-h", "--help")

@@ -1,0 +1,48 @@
+"""Measurements in Python processes of their own: nothing that ran before them is in their memory or on their cores."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+
+CODE = """
+import importlib, json, sys
+module, name, arguments = sys.argv[1:]
+print(json.dumps(getattr(importlib.import_module(module), name)(*json.loads(arguments)), default=float))
+"""
+
+
+class Failed(RuntimeError):
+    """What ran apart did not come to its end; the message is the last thing it said."""
+
+
+def call(function: Callable[..., Any], *arguments: Any, devices: int = 1) -> Any:
+    """What a function of a module returns, as JSON holds it, where the CPU is `devices` devices to JAX."""
+    words = [sys.executable, "-c", CODE, function.__module__, function.__name__, json.dumps(arguments)]
+    process = subprocess.run(words, capture_output=True, text=True, env=environment(devices))
+    if process.returncode:
+        raise Failed((process.stderr.strip().splitlines() or [f"exit code {process.returncode}"])[-1])
+    return json.loads(process.stdout.splitlines()[-1])
+
+
+def environment(devices: int = 1, cache: Path | None = None) -> dict[str, str]:
+    """The environment of such a process; its compiled programs are kept in `cache`, or where ours are."""
+    found = {**os.environ, "JAX_NUM_CPU_DEVICES": str(devices)}
+    kept = cache or jax.config.values["jax_compilation_cache_dir"]
+    return found | ({"JAX_COMPILATION_CACHE_DIR": str(kept)} if kept else {})
+
+
+def peak_megabytes() -> float:
+    """The most memory that this process has had."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        # What the system's call tells counts in the process that started this one.
+        return int(status.read_text().split("VmHWM:")[1].split()[0]) / 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1024**2 if sys.platform == "darwin" else 1024)

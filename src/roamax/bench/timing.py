@@ -1,0 +1,104 @@
+"""Contests: things that do the same work take turns, and what counts is what is found within a round.
+
+Whatever else the machine does falls on all contestants of a round alike, so that ratios are steadier than times.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+Turn = Callable[[], Any]
+"""One turn of a contestant: a call that ends when its work has ended."""
+
+
+class Mark(NamedTuple):
+    """What is to be reached: a bound for the first contestant's value, alone or beside that of the second."""
+
+    first: str
+    second: str | None = None
+    kind: Literal["ratio", "difference", "value"] = "ratio"
+    at_most: float | None = None
+    at_least: float | None = None
+
+    def of(self, values: Mapping[str, float]) -> float:
+        """The number that counts, from the values of one round."""
+        if self.kind == "value" or self.second is None:
+            return values[self.first]
+        first, second = values[self.first], values[self.second]
+        return first / second if self.kind == "ratio" else first - second
+
+    def holds(self, number: float) -> bool:
+        """Whether the bound is kept."""
+        return (self.at_most is None or number <= self.at_most) and (self.at_least is None or number >= self.at_least)
+
+
+class Spread(NamedTuple):
+    """The median of several values, between their quartiles."""
+
+    low: float
+    median: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        """The spread of at least one value."""
+        if len(values) == 1:
+            return cls(values[0], values[0], values[0])
+        return cls(*statistics.quantiles(values, n=4, method="inclusive"))
+
+
+def seconds_of(turn: Turn, clock: Callable[[], float] = time.perf_counter) -> float:
+    """How long a turn takes."""
+    begun = clock()
+    turn()
+    return clock() - begun
+
+
+def result_of(turn: Turn) -> float:
+    """What a turn returns, where it measures something else than time."""
+    return float(turn())
+
+
+class Contest(NamedTuple):
+    """Contestants, and the mark for one of them."""
+
+    what: str
+    contestants: Mapping[str, Turn]
+    mark: Mark
+    work: float = 1.0
+    """Steps, or whatever is counted, of one turn: values are given for one of it."""
+    unit: Literal["s", "MB"] = "s"
+    measure: Callable[[Turn], float] = seconds_of
+
+
+def take_turns(
+    contestants: Mapping[str, Turn], rounds: int, measure: Callable[[Turn], float] = seconds_of
+) -> dict[str, list[float]]:
+    """Each contestant's values over `rounds`, in which all of them take a turn; a round before them warms up."""
+    found: dict[str, list[float]] = {name: [] for name in contestants}
+    for number in range(rounds + 1):
+        for name, turn in contestants.items():
+            value = measure(turn)
+            if number > 0:
+                found[name].append(value)
+    return found
+
+
+def hold(contest: Contest, rounds: int) -> dict[str, Any]:
+    """The outcome of a contest as JSON holds it."""
+    found = take_turns(contest.contestants, rounds, contest.measure)
+    values = {name: [value / contest.work for value in taken] for name, taken in found.items()}
+    numbers = [
+        contest.mark.of({name: taken[number] for name, taken in values.items()}) for number in range(rounds)
+    ]
+    spread = Spread.of(numbers)
+    return {
+        "what": contest.what,
+        "mark": contest.mark._asdict(),
+        "rounds": rounds,
+        **spread._asdict(),
+        "holds": contest.mark.holds(spread.median),
+        "unit": contest.unit,
+        "values": {name: Spread.of(taken)._asdict() for name, taken in values.items()},
+    }
