@@ -18,7 +18,7 @@ import pytest
 
 from roamax import meta, priors, storage, trees
 from roamax.errors import FileError, InputError
-from roamax.meta import PRESETS, Stage, TrainConfig, es, inner, log, objectives, tbptt, trainer, worker
+from roamax.meta import PRESETS, Stage, TrainConfig, es, inner, log, objectives, rescaling, tbptt, trainer, worker
 from roamax.meta.config import SamplerName, from_json, to_json
 from roamax.meta.estimators import Slot, eligible, estimate, new_slots
 from roamax.meta.families import make_family
@@ -183,7 +183,7 @@ def test_inner_loop_is_the_sampler_stepped_by_hand():
 
     sampler = problem.family.bind(meta_params, task.posterior)
     step = jax.jit(sampler.step)
-    _, batch_key, noise_key, _, _ = jax.random.split(key, 5)
+    _, batch_key, noise_key, *_ = jax.random.split(key, 6)
     batch_key, noise_key = (jax.random.split(key, 1)[0] for key in (batch_key, noise_key))
     state = jax.tree.map(lambda leaf: leaf[0], start.states)
     log_density = []
@@ -197,6 +197,32 @@ def test_inner_loop_is_the_sampler_stepped_by_hand():
     for found, expected in zip(jax.tree.leaves(carry.states.position), jax.tree.leaves(state.position), strict=True):
         np.testing.assert_allclose(found[0], expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(loss, -np.log(np.exp(np.stack(log_density)).mean(0)).mean(), rtol=1e-4)
+
+
+def test_rescaled_coordinates_are_those_of_the_same_posterior():
+    task = TASKS.tasks[0]
+    problem = toy_problem(task)._replace(rescale=5.0)
+    meta_params, key, data = problem.family.init(jax.random.key(5)), jax.random.key(6), (task.train, task.valid)
+    position = jax.tree.map(lambda leaf: leaf + 1, task.init(jax.random.key(2)))
+    posterior, there = rescaling.coordinates(task.posterior, 5.0, key, position)
+    moved = there(position)
+    ratios = [np.asarray(a / b) for a, b in zip(jax.tree.leaves(position), jax.tree.leaves(moved), strict=True)]
+    assert len({float(ratio.flat[0]) for ratio in ratios}) == len(ratios), "each tensor has a factor of its own"
+    for ratio in ratios:
+        assert 1 / 5 <= ratio.min() <= ratio.max() <= 5
+        np.testing.assert_allclose(ratio, ratio.flat[0], rtol=1e-5)
+    np.testing.assert_allclose(
+        posterior.energy(moved, task.valid), task.posterior.energy(position, task.valid), rtol=1e-5
+    )
+
+    # Draws are predicted with in the coordinates that they were taken in: without a step, nothing has changed.
+    still = problem._replace(family=toy_family(1e-12))
+    losses = []
+    for one in (still, still._replace(rescale=1.0)):
+        unroll = inner.unroll(one, inner.Segment(0, 1, 1))
+        start = inner.start(unroll, meta_params, key, data)
+        losses.append(inner.advance(unroll, meta_params, key, data, start)[1])
+    np.testing.assert_allclose(*losses, rtol=1e-4)
 
 
 def test_truncations_make_up_the_whole_unroll():

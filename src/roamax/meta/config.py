@@ -95,6 +95,9 @@ class TrainConfig:
     """Losses above this count as this: one diverged chain must not outweigh all others in evolution strategies."""
     held_out: int = 1024
     """Held-out points on which an unroll's loss is taken."""
+    rescale: float = 1.0
+    """Tensors of an unroll are divided by factors drawn from [1 / rescale, rescale], so that the sampler learns to find
+    the right length of a step; 1 for none. Validation knows none."""
     chains: int = 1
     """Parallel chains of an unroll; kl needs two or more."""
     bandwidth: float = 100.0
@@ -164,6 +167,7 @@ def _check_run(config: TrainConfig) -> None:
         _check_positive(getattr(config, name), name)
     check(math.isfinite(config.temperature) and config.temperature >= 0, "temperature", "be a finite number >= 0",
           config.temperature)  # fmt: skip
+    check(1 <= config.rescale < math.inf, "rescale", "be a finite number >= 1", config.rescale)
     for name in ("beta1", "beta2"):
         check(0 <= getattr(config, name) < 1, name, "be in [0, 1)", getattr(config, name))
     for name in ("held_out", "chains", "valid_every", "valid_problems", "valid_draws", "valid_thinning"):

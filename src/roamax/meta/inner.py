@@ -14,6 +14,7 @@ import numpy as np
 
 from roamax import trees
 from roamax.errors import check
+from roamax.meta import rescaling
 from roamax.meta.objectives import Draw, Objective, over_chains
 from roamax.posterior import Posterior
 from roamax.tasks import Task
@@ -27,7 +28,8 @@ class Problem(NamedTuple):
     """A family of samplers, the kind of task it runs on, and how the runs are scored.
 
     It holds functions and numbers but no data: tasks that differ in their data alone are one problem, and compile
-    once. `memory` is the number of draws that a score remembers, `held_out` how many points it is taken on.
+    once. `memory` is the number of draws that a score remembers, `held_out` how many points it is taken on, and
+    `rescale` bounds the factors that tensors are rescaled by.
     """
 
     family: LearnedSampler
@@ -38,6 +40,7 @@ class Problem(NamedTuple):
     memory: int
     held_out: int
     chains: int = 1
+    rescale: float = 1.0
 
 
 class Segment(NamedTuple):
@@ -90,12 +93,19 @@ class Unroll(NamedTuple):
 
 
 def problem(
-    family: LearnedSampler, task: Task, objective: Objective, *, memory: int, held_out: int, chains: int = 1
+    family: LearnedSampler,
+    task: Task,
+    objective: Objective,
+    *,
+    memory: int,
+    held_out: int,
+    chains: int = 1,
+    rescale: float = 1.0,
 ) -> Problem:
     """The problem that a task poses to a family of samplers."""
     check(chains >= objective.least_chains, "chains", f"be >= {objective.least_chains} for this objective", chains)
     held_out = min(held_out, trees.leading_length(task.valid, "valid"))
-    return Problem(family, task.posterior, task.init, task.batch_size, objective, memory, held_out, chains)
+    return Problem(family, task.posterior, task.init, task.batch_size, objective, memory, held_out, chains, rescale)
 
 
 @functools.cache
@@ -126,15 +136,17 @@ class _Keys(NamedTuple):
     noise: Key
     held_out: Key
     energy: Key
+    rescaling: Key
 
 
 def _start(problem: Problem, meta_params: MetaParams, key: Key, data: Data) -> Carry:
     keys = _Keys(*jax.random.split(key, len(_Keys._fields)))
-    sampler = problem.family.bind(meta_params, problem.posterior)
 
     def chain(key: Key) -> Any:
         position_key, state_key = jax.random.split(key)
-        return sampler.init(state_key, problem.init(position_key))
+        position = problem.init(position_key)
+        posterior, there = rescaling.coordinates(problem.posterior, problem.rescale, keys.rescaling, position)
+        return problem.family.bind(meta_params, posterior).init(state_key, there(position))
 
     states = over_chains(chain)(jax.random.split(keys.position, problem.chains))
     dtype = jnp.result_type(*jax.tree.leaves(states.position))
@@ -153,7 +165,9 @@ def _advance(
 ) -> tuple[Carry, jax.Array]:
     train, valid = data
     keys = _Keys(*jax.random.split(key, len(_Keys._fields)))
-    sampler = problem.family.bind(meta_params, problem.posterior)
+    position = carry.states.position
+    posterior, _ = rescaling.coordinates(problem.posterior, problem.rescale, keys.rescaling, position)
+    sampler = problem.family.bind(meta_params, posterior)
     held_out = _take(keys.held_out, valid, problem.held_out)
     # One key a chain, folded with the step inside: each use of a key inside the loop costs time to compile.
     batch_keys, noise_keys = (jax.random.split(key, problem.chains) for key in (keys.batch, keys.noise))
@@ -170,7 +184,7 @@ def _advance(
         draws = carry.draws + 1
         weight = 1 / jnp.minimum(draws, problem.memory).astype(carry.score.dtype)
         batch = _take(jax.random.fold_in(keys.energy, carry.step), train, problem.batch_size)
-        draw = Draw(problem.posterior, carry.states.position, held_out, batch)
+        draw = Draw(posterior, carry.states.position, held_out, batch)
         return carry._replace(score=problem.objective.add(carry.score, weight, draw), draws=draws)
 
     def block(carry: Carry, is_draw: jax.Array) -> tuple[Carry, None]:

@@ -119,7 +119,7 @@ class Worker:
         if number == VALIDATION:
             segment = _whole(config.valid_steps, config.valid_draws, config.valid_thinning)
             family, objective, chains = self._family(config.step_size), objectives.bma(), 1
-            memory = config.valid_draws
+            memory, rescale = config.valid_draws, 1.0
         else:
             stage = config.stages[number]
             if stage.truncation is None:
@@ -127,9 +127,11 @@ class Worker:
             else:
                 segment = inner.Segment(0, stage.truncation // stage.thinning, stage.thinning)
             family = self._family(stage.step_size or config.step_size)
-            objective, chains, memory = _objective(config), config.chains, stage.num_draws
-        held_out = config.held_out
-        problem = inner.problem(family, task, objective, memory=memory, held_out=held_out, chains=chains)
+            objective, chains = _objective(config), config.chains
+            memory, rescale = stage.num_draws, config.rescale
+        problem = inner.problem(
+            family, task, objective, memory=memory, held_out=config.held_out, chains=chains, rescale=rescale
+        )
         return inner.unroll(problem, segment, self._backpropagates(number))
 
     def _place(self, array: Any, device: Any) -> Any:
