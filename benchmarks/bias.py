@@ -14,9 +14,8 @@ from pathlib import Path
 import jax
 
 from roamax import pretrained, runs
-from roamax.cli.output import markdown
 from roamax.experiments import bias
-from roamax.report.page import Column
+from roamax.report.page import Column, markdown
 from roamax.samplers.kinetic_l2e import kinetic_l2e
 from roamax.samplers.l2e import l2e
 from roamax.samplers.meta_sgmcmc import meta_sgmcmc

@@ -1,66 +1,37 @@
-"""Meta-training: the inner loop beside a straightforward one, two devices beside one, memory, and the recipe's cost.
+"""Meta-training: the inner loop beside a straightforward one, and the recipe's cost.
 
-python benchmarks/meta.py [--parts pairs devices memory recipe] [--rounds 3] [--steps 100] [--out results.json]
+python benchmarks/meta.py [--parts pairs recipe] [--rounds 3] [--steps 100] [--out results.json]
 
 pairs    Inner steps a second of an antithetic pair, both members counted, beside a straightforward implementation
          with the same convolution: one member after the other, ten steps a compiled call, batches gathered by NumPy,
          the positions of all steps kept. Mark: 3 times as fast.
-devices  The same pair on two CPU devices beside one. Mark: 1.7 times as fast.
-memory   Peak memory of processes that run 300 and 3,000 inner steps. Mark: equal, and under 1.5 GB.
 recipe   Gradient evaluations to a validation loss on the perceptrons of the cpu tasks: backpropagation and then
          evolution strategies, beside evolution strategies alone over the full length with up to ten times as many.
          Mark: they do not reach it. Needs their data, and takes long; leave it out with --parts.
 
-Contestants take turns within a round, and the fastest round counts.
+Contestants take turns within a round, and the fastest round counts. Two devices beside one, and memory against inner
+steps, are measured by `roamax bench`.
 """
 
 import argparse
 import dataclasses
 import json
 import math
-import subprocess
-import sys
 import tempfile
-import time
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from roamax import meta, models, tasks
-from roamax.meta import LocalEngine, Stage, TrainConfig, log
-from roamax.meta.estimators import estimate, new_slots
-from roamax.meta.families import initial_weights, make_family
+from roamax import meta, tasks
+from roamax.bench.pairs import DRAWS, network_tasks, pair_config, pair_runner
+from roamax.bench.timing import take_turns
+from roamax.meta import Stage, TrainConfig, log
+from roamax.meta.families import make_family
 from roamax.samplers.l2e import DECAYS
 
 NETWORKS = {"4 channels x 1 layer": (4, 1), "8 channels x 3 layers": (8, 3)}
-DRAWS = 2
-
-
-def network_tasks(channels, depth, count=4096):
-    """A task of the paper's kind; its images are noise, which takes the same time."""
-    rng = np.random.default_rng(0)
-    parts = [(rng.random((n, 28, 28, 1), np.float32), rng.integers(0, 10, n)) for n in (count, 128, 128)]
-    model = models.get("cnn", channels=channels, depth=depth)
-    return tasks.TaskDistribution("noise", (tasks.make_task(f"noise/cnn:{channels}x{depth}", model, *parts),))
-
-
-def pair_config(steps):
-    return TrainConfig(stages=(Stage("es", 1, steps, DRAWS, steps // (2 * DRAWS)),))
-
-
-def pair_runner(config, distribution, devices=None):
-    """A function that runs one antithetic pair, all of it: perturbations, both unrolls, the gradient."""
-    engine = LocalEngine(config, distribution, devices)
-    weights = initial_weights(config, make_family(config, config.step_size), jax.random.key(0))
-    names = distribution.names()
-
-    def run():
-        slots = new_slots(config.stages[0], 0)
-        return estimate(engine.run, weights, config, names, jax.random.key(1), 0, slots).gradient
-
-    return run
 
 
 class Straightforward:
@@ -139,63 +110,18 @@ class Straightforward:
         return theta, r, averages
 
 
-def fastest(contestants, rounds):
-    """The least seconds of each contestant over `rounds` in which they take turns."""
-    best = dict.fromkeys(contestants, math.inf)
-    for turn in range(rounds + 1):
-        for name, run in contestants.items():
-            begin = time.perf_counter()
-            jax.block_until_ready(run())
-            if turn > 0:  # The first round compiles.
-                best[name] = min(best[name], time.perf_counter() - begin)
-    return best
-
-
 def measure_pairs(arguments):
     rows = []
     for name, network in NETWORKS.items():
         config, distribution = pair_config(arguments.steps), network_tasks(*network)
         contestants = {"roamax": pair_runner(config, distribution), "plain": Straightforward(config, distribution)}
-        best = fastest(contestants, arguments.rounds)
+        taken = take_turns(contestants, arguments.rounds)
+        best = {who: min(seconds) for who, seconds in taken.items()}
         member_ms = {who: seconds / (2 * arguments.steps) * 1e3 for who, seconds in best.items()}
         rows.append({"network": name, "ms a step and member": member_ms, "ratio": best["plain"] / best["roamax"]})
         print(f"{name:22s} {member_ms['roamax']:7.2f} ms a step and member, straightforward {member_ms['plain']:7.2f}; "
               f"{rows[-1]['ratio']:.2f} times as fast")  # fmt: skip
     return rows
-
-
-def measure_devices(arguments):
-    rows = []
-    for name, network in NETWORKS.items():
-        config, distribution = pair_config(arguments.steps), network_tasks(*network)
-        contestants = {
-            f"{count} device{'s' if count > 1 else ''}": pair_runner(config, distribution, jax.local_devices()[:count])
-            for count in (1, 2)
-        }
-        best = fastest(contestants, arguments.rounds)
-        rows.append({"network": name, "seconds": best, "ratio": best["1 device"] / best["2 devices"]})
-        print(f"{name:22s} two devices {rows[-1]['ratio']:.2f} times as fast as one")
-    return rows
-
-
-def measure_memory(arguments):
-    rows = []
-    for name, network in NETWORKS.items():
-        peaks = {}
-        for steps in (300, 3000):
-            command = [sys.executable, __file__, "--peak", str(steps), *map(str, network)]
-            output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-            peaks[steps] = float(output.split()[-1])
-        rows.append({"network": name, "peak MB": peaks})
-        print(f"{name:22s} peak memory {peaks[300]:.0f} MB with 300 inner steps, {peaks[3000]:.0f} MB with 3,000")
-    return rows
-
-
-def print_peak(steps, channels, depth):
-    """Run one pair and print the most memory this process has had, in MB."""
-    pair_runner(pair_config(steps), network_tasks(channels, depth, count=54_000))()
-    status = Path("/proc/self/status").read_text()
-    print(int(status.split("VmHWM:")[1].split()[0]) / 1024)
 
 
 def recipe_configs():
@@ -234,7 +160,7 @@ def validations(out):
     return [(float(row.validation), int(row.inner_gradients)) for row in rows]
 
 
-PARTS = {"pairs": measure_pairs, "devices": measure_devices, "memory": measure_memory, "recipe": measure_recipe}
+PARTS = {"pairs": measure_pairs, "recipe": measure_recipe}
 
 
 def main():
@@ -243,15 +169,11 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--peak", type=int, nargs=3, metavar=("STEPS", "CHANNELS", "DEPTH"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     meta.use_cpu_devices(2)
-    if arguments.peak is not None:
-        return print_peak(*arguments.peak)
     results = {part: PARTS[part](arguments) for part in arguments.parts}
     if arguments.out is not None:
         arguments.out.write_text(json.dumps(results, indent=1) + "\n")
-    return None
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from roamax.experiments.tables import escape
-from roamax.report.page import Column, best_value, cell
+from roamax.report.page import Column, best_value, cell, markdown
 
 Records = Sequence[Mapping[str, Any]]
 SUMMARY = [Column("metric", "metric"), Column("value", "value", ".4g")]
@@ -28,13 +28,6 @@ def print_table(title: str, columns: Sequence[Column], records: Records) -> None
             cells.append(f"[bold]{text}[/bold]" if is_best else text)
         table.add_row(*cells)
     Console().print(table)
-
-
-def markdown(columns: Sequence[Column], records: Records) -> str:
-    """A Markdown table."""
-    rows = [[column.heading for column in columns], ["---"] * len(columns)]
-    rows += [[cell(column, record[column.key]) for column in columns] for record in records]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def latex(columns: Sequence[Column], records: Records) -> str:

@@ -93,6 +93,13 @@ def table_html(columns: Sequence[Column], records: Sequence[Mapping[str, Any]]) 
     return f'<div class="wide"><table><thead><tr>{heads}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
 
 
+def markdown(columns: Sequence[Column], records: Sequence[Mapping[str, Any]]) -> str:
+    """A Markdown table."""
+    rows = [[column.heading for column in columns], ["---"] * len(columns)]
+    rows += [[cell(column, record[column.key]) for column in columns] for record in records]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
 def best_value(column: Column, records: Sequence[Mapping[str, Any]]) -> Any:
     """The best known value of a column, or None where neither end is better."""
     values = [record[column.key] for record in records]
