@@ -33,7 +33,8 @@ def call(function: Callable[..., Any], *arguments: Any, devices: int = 1) -> Any
 
 def environment(devices: int = 1, cache: Path | None = None) -> dict[str, str]:
     """The environment of such a process; its compiled programs are kept in `cache`, or where ours are."""
-    found = {**os.environ, "JAX_NUM_CPU_DEVICES": str(devices)}
+    # Where JAX shortens tracebacks, the last line is not the error but a word about that.
+    found = {**os.environ, "JAX_NUM_CPU_DEVICES": str(devices), "JAX_TRACEBACK_FILTERING": "off"}
     kept = cache or jax.config.values["jax_compilation_cache_dir"]
     return found | ({"JAX_COMPILATION_CACHE_DIR": str(kept)} if kept else {})
 

@@ -110,9 +110,10 @@ def prediction_memory() -> Contest:
 def sample_and_predict(draws: int) -> dict[str, float]:
     """The peak memory of this process after so many draws of 50,000 parameters were taken, kept on disk and used."""
     work = network("mlp", (28, 28, 1), count=10_000, hidden=[64])
+    sampler = sghmc(work.posterior, **SETTINGS)
     with tempfile.TemporaryDirectory() as folder:
-        kept = sampling.sample(jax.random.key(0), sghmc(work.posterior, **SETTINGS), work.position, work.data,
-                               batch_size=BATCH, num_samples=draws, out=Path(folder) / "run", progress=False)  # fmt: skip
+        kept = sampling.sample(jax.random.key(0), sampler, work.position, work.data, batch_size=BATCH,
+                               num_samples=draws, out=Path(folder) / "run", progress=False)  # fmt: skip
         predict(work.apply, kept, work.data[0])
     return {"megabytes": apart.peak_megabytes()}
 

@@ -1,8 +1,8 @@
 """How time and memory grow with parameters, chains, draws and inner steps, and the machine's own limits."""
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -40,7 +40,7 @@ def limits(rounds: int) -> dict[str, float]:
 
 def network_flops(widths: Sequence[int] = WIDTHS, passes: int = 2) -> int:
     """Operations of the learned network for one parameter: a product and a sum for each weight, in each pass."""
-    return passes * 2 * sum(a * b for a, b in zip(widths, widths[1:], strict=False))
+    return passes * 2 * sum(a * b for a, b in pairwise(widths))
 
 
 def state_floats(sampler: str) -> int:
@@ -105,12 +105,6 @@ def floats_a_parameter(sampler: Sampler, count: int) -> float:
     assert memory is not None
     held = memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
     return (held + memory.temp_size_in_bytes) / FLOAT / count
-
-
-def slope(rows: Sequence[Mapping[str, float]], x: str, y: str) -> float:
-    """The power by which y grows with x, from the first row to the last."""
-    first, last = rows[0], rows[-1]
-    return math.log(last[y] / first[y]) / math.log(last[x] / first[x])
 
 
 def _apart(name: str, sizes: Sequence[int], function: Any) -> Rows:

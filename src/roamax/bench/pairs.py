@@ -41,9 +41,7 @@ def pair_runner(
 
     def run() -> Any:
         slots = new_slots(config.stages[0], 0)
-        return jax.block_until_ready(
-            estimate(engine.run, weights, config, names, jax.random.key(1), 0, slots).gradient
-        )
+        return jax.block_until_ready(estimate(engine.run, weights, config, names, jax.random.key(1), 0, slots).gradient)
 
     return run
 

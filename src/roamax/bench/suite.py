@@ -113,6 +113,5 @@ def _kept(out: Path, about: dict[str, Any]) -> dict[str, Any]:
 
 def _processor() -> str:
     path = Path("/proc/cpuinfo")
-    models = [line.partition(":")[2].strip() for line in path.read_text().splitlines() if line.startswith("model name")] \
-        if path.exists() else []  # fmt: skip
-    return models[0] if models else platform.machine()
+    lines = path.read_text().splitlines() if path.exists() else []
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())

@@ -89,9 +89,7 @@ def hold(contest: Contest, rounds: int) -> dict[str, Any]:
     """The outcome of a contest as JSON holds it."""
     found = take_turns(contest.contestants, rounds, contest.measure)
     values = {name: [value / contest.work for value in taken] for name, taken in found.items()}
-    numbers = [
-        contest.mark.of({name: taken[number] for name, taken in values.items()}) for number in range(rounds)
-    ]
+    numbers = [contest.mark.of({name: taken[number] for name, taken in values.items()}) for number in range(rounds)]
     spread = Spread.of(numbers)
     return {
         "what": contest.what,
