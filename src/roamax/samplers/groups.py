@@ -4,7 +4,8 @@ A learned sampler treats all scalar parameters alike, but scales their features 
 leaves of a tree are laid one after another, each filled up with zeros to whole groups of 64 numbers. A group
 belongs to one tensor: whatever differs by tensor is kept by group, and one kernel moves the whole tree. A large
 tree ends in groups of zeros, counted as its last tensor's, so that the cores of a machine get equal shares: XLA:CPU
-makes a loop several times as slow that it cannot share out evenly.
+makes a loop several times as slow that it cannot share out evenly. For the same reason the array can be spread over
+the devices of a mesh: each then keeps and moves its share of the groups.
 """
 
 import math
@@ -15,6 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from roamax.types import Key, Params
 
@@ -35,12 +37,14 @@ class Groups:
     treedef: Any
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[Any, ...]
+    mesh: Mesh | None = None
+    """The devices that share the groups."""
 
     @classmethod
-    def of(cls, tree: Params) -> "Groups":
+    def of(cls, tree: Params, mesh: Mesh | None = None) -> "Groups":
         """The layout of trees like `tree`."""
         leaves, treedef = jax.tree.flatten(tree)
-        return cls(treedef, tuple(map(jnp.shape, leaves)), tuple(map(jnp.result_type, leaves)))
+        return cls(treedef, tuple(map(jnp.shape, leaves)), tuple(map(jnp.result_type, leaves)), mesh)
 
     @cached_property
     def dtype(self) -> Any:
@@ -56,9 +60,14 @@ class Groups:
     def owners(self) -> np.ndarray:
         """The index of the leaf that each group belongs to."""
         counts = [-(-size // GROUP) for size in self.sizes]
-        if sum(counts) > WORTH_SHARING:
-            counts[-1] += -sum(counts) % SHARES
+        if self.mesh is not None or sum(counts) > WORTH_SHARING:
+            counts[-1] += -sum(counts) % self.shares
         return np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+
+    @cached_property
+    def shares(self) -> int:
+        """How many equal shares the groups of a large tree can be cut into."""
+        return SHARES if self.mesh is None else math.lcm(SHARES, self.mesh.size)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -71,11 +80,11 @@ class Groups:
         for leaf, size in zip(jax.tree.leaves(tree), self.sizes, strict=True):
             parts.append(jnp.pad(jnp.ravel(leaf).astype(self.dtype), (0, -size % GROUP)))
         filling = math.prod(self.shape) - sum(part.size for part in parts)
-        return jnp.concatenate([*parts, jnp.zeros(filling, self.dtype)]).reshape(self.shape)
+        return self.spread(self._whole(jnp.concatenate([*parts, jnp.zeros(filling, self.dtype)])).reshape(self.shape))
 
     def unpack(self, groups: jax.Array) -> Params:
         """The tree that `pack` makes `groups` of; what stands in the filling is dropped."""
-        flat, leaves, start = groups.reshape(-1), [], 0
+        flat, leaves, start = self._whole(groups).reshape(-1), [], 0
         for shape, dtype, size in zip(self.shapes, self.dtypes, self.sizes, strict=True):
             leaves.append(flat[start : start + size].reshape(shape).astype(dtype))
             start += size + -size % GROUP
@@ -89,9 +98,28 @@ class Groups:
         count, width = self.shape
         if count * width < LARGE:
             return jax.random.normal(key, self.shape, self.dtype)
-        share = (count // SHARES, width)
-        keys = jax.random.split(key, SHARES)
-        return jax.lax.map(lambda key: jax.random.normal(key, share, self.dtype), keys).reshape(self.shape)
+        keys = jax.random.split(key, self.shares)
+
+        def share(key: Key) -> jax.Array:
+            return jax.random.normal(key, (count // self.shares, width), self.dtype)
+
+        drawn = jax.lax.map(share, keys) if self.mesh is None else self.spread(jax.vmap(share)(keys))
+        return self.spread(drawn.reshape(self.shape))
+
+    def spread(self, groups: jax.Array) -> jax.Array:
+        """An array whose leading axis is that of groups, or of shares, spread over the mesh if there is one."""
+        if self.mesh is None:
+            return groups
+        return jax.lax.with_sharding_constraint(groups, NamedSharding(self.mesh, PartitionSpec(self.mesh.axis_names)))
+
+    def _whole(self, numbers: jax.Array) -> jax.Array:
+        """An array that every device of the mesh has as a whole.
+
+        Tensors do not end where shares do: between the two layouts XLA would send piece after piece of each tensor.
+        """
+        if self.mesh is None:
+            return numbers
+        return jax.lax.with_sharding_constraint(numbers, NamedSharding(self.mesh, PartitionSpec()))
 
     def without_filling(self, groups: jax.Array) -> jax.Array:
         """`groups` with zeros for filling."""

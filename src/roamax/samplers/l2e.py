@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
 from roamax import pretrained
 from roamax.errors import check
@@ -40,6 +41,7 @@ def l2e(
     temperature: Scalar = 1.0,
     output_scale: Scalar | None = None,
     passes: int = 2,
+    mesh: Mesh | None = None,
 ) -> Sampler:
     """SGHMC whose kinetic energy g(theta, r) is learned: a network gives its gradients alpha and beta.
 
@@ -54,6 +56,9 @@ def l2e(
     `meta_params` are weights, a safetensors file of them, the name of a set that ships with the package, or
     "pretrained" for the one that is meant for use. Settings left out come from the weights' card, or are those
     of the paper (`DEFAULTS`) if there is none.
+
+    With a `mesh`, its devices share momentum, averages and the network's work: each keeps the same number of groups of
+    64 parameters. The position is whole on every device, and the numbers are those of one device.
 
     What is guaranteed: if alpha and beta are the gradients of one function g for which the integral of
     exp(-g(theta, r)) over r does not depend on theta, the chain samples the posterior in the limit of small
@@ -70,6 +75,7 @@ def l2e(
         temperature=temperature,
         output_scale=weights.setting(output_scale, "output_scale", DEFAULTS),
         passes=passes,
+        mesh=mesh,
     )
     return family.bind(weights.meta_params, posterior)
 
@@ -81,6 +87,7 @@ def l2e_family(
     temperature: Scalar = 1.0,
     output_scale: Scalar = DEFAULTS["output_scale"],
     passes: int = 2,
+    mesh: Mesh | None = None,
 ) -> LearnedSampler:
     """The samplers that `l2e` makes, as a family indexed by weights: what meta-training searches."""
     epsilon_at = as_schedule(step_size, "step_size")
@@ -93,13 +100,13 @@ def l2e_family(
         networks.check_mlp(meta_params, WIDTHS, "meta_params")
 
         def init(key: Key, position: Params) -> L2EState:
-            layout = Groups.of(position)
+            layout = Groups.of(position, mesh)
             momentum, averages = (jnp.zeros((*axes, *layout.shape), layout.dtype) for axes in ((), (len(DECAYS),)))
             return L2EState(position, momentum, averages, jnp.zeros((), jnp.int32))
 
         def step(key: Key, state: L2EState, batch: Batch) -> tuple[L2EState, Info]:
             energy, gradient = posterior.energy_and_grad(state.position, batch)
-            layout, r = Groups.of(state.position), state.momentum
+            layout, r = Groups.of(state.position, mesh), state.momentum
             epsilon, friction, temperature, scale = (
                 jnp.asarray(at(state.step), layout.dtype) for at in (epsilon_at, friction_at, temperature_at, scale_at)
             )

@@ -1,0 +1,112 @@
+"""What `roamax.bench.scaling` assumes of a step that eight devices share: its numbers, its collectives, its memory."""
+
+import re
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+import roamax
+from roamax import models, priors
+from roamax.bench import apart, scaling
+from roamax.posterior import categorical
+from roamax.samplers.l2e import l2e_family
+
+DEVICES, TENSORS = 8, 6
+SETTINGS = {"step_size": 0.01, "friction": 1.0}
+
+
+def problem(hidden):
+    """A perceptron with six tensors, none of which ends where a device's share does."""
+    model = models.get("mlp", hidden=[hidden, hidden])
+    x = jax.random.normal(jax.random.key(0), (64, 20))
+    y = jax.random.randint(jax.random.key(1), (64,), 0, 10)
+    posterior = roamax.Posterior(categorical(model.apply), priors.gaussian(variance=0.1), 1000)
+    weights = l2e_family(**SETTINGS).init(jax.random.key(2))
+    return posterior, weights, model.init(jax.random.key(3), x[:1]), (x, y)
+
+
+def shared_step(hidden, num_steps):
+    """In a process with eight devices: how far shared steps are from unshared ones, and what was compiled."""
+    posterior, weights, position, batch = problem(hidden)
+    mesh = jax.make_mesh((DEVICES,), ("devices",), axis_types=(AxisType.Auto,))
+    whole, split = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in ((), ("devices",)))
+    sampler = roamax.l2e(posterior, weights, **SETTINGS, mesh=mesh)
+    state = sampler.init(jax.random.key(4), jax.tree.map(jnp.copy, position))
+    layout = state._replace(
+        position=jax.tree.map(lambda _: whole, position),
+        momentum=split,
+        averages=NamedSharding(mesh, PartitionSpec(None, "devices")),
+        step=whole,
+    )
+    step = jax.jit(sampler.step, donate_argnums=1, in_shardings=(None, layout, split), out_shardings=(layout, None))
+    compiled = step.lower(jax.random.key(0), state, batch).compile()
+    alone = roamax.l2e(posterior, weights, **SETTINGS)
+    unshared, expected = jax.jit(alone.step), alone.init(jax.random.key(4), position)
+    for number in range(num_steps):
+        state, _ = step(jax.random.key(number), state, batch)
+        expected, _ = unshared(jax.random.key(number), expected, batch)
+    far = jax.tree.map(lambda a, b: float(jnp.max(jnp.abs(a - b))), state.position, expected.position)
+    moved = jax.tree.map(lambda a, b: float(jnp.max(jnp.abs(a - b))), state.position, position)
+    memory = compiled.memory_analysis()
+    return {
+        "far": max(jax.tree.leaves(far)),
+        "moved": min(jax.tree.leaves(moved)),
+        "collectives": collectives(compiled.as_text()),
+        "share": [piece.data.shape[0] for piece in state.momentum.addressable_shards],
+        "groups": len(state.momentum),
+        "floats": (memory.argument_size_in_bytes + memory.temp_size_in_bytes) / 4,
+        "parameters": sum(leaf.size for leaf in jax.tree.leaves(position)),
+    }
+
+
+def collectives(program):
+    """Each collective of a compiled program with the numbers in its result."""
+    found = []
+    kinds = "all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter"
+    for result, kind in re.findall(rf"= (\(?f32.*?) ({kinds})(?:-start)?\(", program):
+        shapes = re.findall(r"f32\[([\d,]*)\]", result)
+        found.append([kind, int(sum(np.prod([int(n) for n in shape.split(",") if n]) for shape in shapes))])
+    return found
+
+
+@pytest.fixture(scope="module")
+def shared():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent))
+        return apart.call(shared_step, 24, 3, devices=DEVICES)
+
+
+def test_steps_that_devices_share_are_those_of_one(shared):
+    assert shared["moved"] > 1e-3
+    assert shared["far"] < 1e-5
+    assert shared["share"] == [shared["groups"] // DEVICES] * DEVICES
+
+
+def test_a_shared_step_holds_the_collectives_that_the_model_counts_and_no_others(shared):
+    counted = scaling.collectives(shared["parameters"], TENSORS)
+    assert [kind for kind, _ in shared["collectives"]] == [one.kind for one in counted]
+    for (kind, floats), one in zip(shared["collectives"], counted, strict=True):
+        # The energy is summed along with one of them, and a gathered position is filled up to whole shares.
+        filling = 64 * shared["groups"] - one.floats if kind == "all-gather" else 1
+        assert one.floats <= floats <= one.floats + filling
+
+
+def test_a_device_holds_what_the_model_says(shared):
+    filled = 64 * shared["groups"]
+    assert 0.5 < shared["floats"] / scaling.floats_held(filled, DEVICES) < 1.1
+
+
+def test_the_model_grows_as_it_must():
+    one, many = scaling.step(10**9, 1), scaling.step(10**9, 64)
+    assert one.communication == 0
+    assert one.gradient == pytest.approx(64 * many.gradient)
+    assert one.update == pytest.approx(64 * many.update)
+    # A ring sends each number nearly three times: twice for the sum of gradients, once for the position.
+    assert many.communication == pytest.approx(3 * 4e9 / 200e9, rel=0.03)
+    assert scaling.busy_share(1000, 1.0, message_seconds=1e-3) == pytest.approx(0.5)
+    assert "1,000,000,000 | 64" in scaling.step_table()
+    assert scaling.worker_table().count("%") == 9
