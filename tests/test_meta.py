@@ -203,7 +203,11 @@ def test_rescaled_coordinates_are_those_of_the_same_posterior():
     task = TASKS.tasks[0]
     problem = toy_problem(task)._replace(rescale=5.0)
     meta_params, key, data = problem.family.init(jax.random.key(5)), jax.random.key(6), (task.train, task.valid)
-    position = jax.tree.map(lambda leaf: leaf + 1, task.init(jax.random.key(2)))
+
+    def init(key):
+        return trees.normal_like(key, task.init(key))
+
+    position = init(jax.random.key(2))
     posterior, there = rescaling.coordinates(task.posterior, 5.0, key, position)
     moved = there(position)
     ratios = [np.asarray(a / b) for a, b in zip(jax.tree.leaves(position), jax.tree.leaves(moved), strict=True)]
@@ -215,14 +219,14 @@ def test_rescaled_coordinates_are_those_of_the_same_posterior():
         posterior.energy(moved, task.valid), task.posterior.energy(position, task.valid), rtol=1e-5
     )
 
-    # Draws are predicted with in the coordinates that they were taken in: without a step, nothing has changed.
-    still = problem._replace(family=toy_family(1e-12))
+    # Draws are predicted with in the coordinates that they were taken in: but for the toy's noise, nothing has changed.
+    still = problem._replace(family=toy_family(1e-12), init=init)
     losses = []
     for one in (still, still._replace(rescale=1.0)):
         unroll = inner.unroll(one, inner.Segment(0, 1, 1))
         start = inner.start(unroll, meta_params, key, data)
         losses.append(inner.advance(unroll, meta_params, key, data, start)[1])
-    np.testing.assert_allclose(*losses, rtol=1e-4)
+    np.testing.assert_allclose(*losses, rtol=2e-3)
 
 
 def test_truncations_make_up_the_whole_unroll():
