@@ -343,12 +343,12 @@ def test_stationarity_sees_that_random_weights_of_l2e_miss_the_target():
     assert 0 < right["monte_carlo_error"] < 0.1
 
 
-def write_weights(folder, weights, card=None):
-    path = folder / "mine.safetensors"
+def write_weights(folder, weights, card=None, name="mine"):
+    path = folder / f"{name}.safetensors"
     tensors = {name.replace("/", "."): np.asarray(leaf) for name, leaf in trees.named_leaves(weights).items()}
     storage.write_bytes(path, storage.pack_tensors(tensors))
     if card is not None:
-        storage.write_json(folder / "mine.json", card)
+        storage.write_json(path.with_suffix(".json"), card)
     return path
 
 
@@ -370,6 +370,13 @@ def test_every_set_of_weights_that_ships_works_by_name_and_has_a_card():
         assert {"step_size", "temperature", "inner_steps", "outer_steps"} <= card.keys()
     with pytest.raises(InputError, match="`name` must be a known name; got 'nosuch'"):
         pretrained.load("nosuch")
+
+
+def test_a_sampler_finds_the_weights_that_ship_for_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(pretrained, "FOLDER", tmp_path)
+    write_weights(tmp_path, kinetic_l2e_family(step_size=0.1, friction=0.1).init(jax.random.key(0)),
+                  {"step_size": 0.02}, "kinetic-l2e")  # fmt: skip
+    assert kinetic_l2e(quartic_posterior()).settings["step_size"] == 0.02
 
 
 def test_bad_weights_are_named_in_one_line(tmp_path, monkeypatch):

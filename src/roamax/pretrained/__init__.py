@@ -72,7 +72,8 @@ def resolve(meta_params: MetaParams | str | Path, sampler: str, argument: str = 
     """
     if not isinstance(meta_params, str | Path):
         return Weights(meta_params, source=argument)
-    name = sampler if meta_params == "pretrained" else str(meta_params)
+    # Samplers are called as Python allows, weights as files are: kinetic_l2e takes kinetic-l2e.
+    name = sampler.replace("_", "-") if meta_params == "pretrained" else str(meta_params)
     if name in list():
         return load(name)
     if meta_params == "pretrained":
