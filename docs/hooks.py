@@ -98,4 +98,24 @@ def _examples() -> Iterator[str]:
         yield f"## {path.stem}\n\n{title}\n\n{rest.strip()}\n\n{folded}"
 
 
-DERIVED: dict[str, Callable[[], str]] = {"weights": weights, "commands": commands, "examples": examples}
+def scaling() -> str:
+    """What a step takes on a mesh of accelerators."""
+    from roamax.bench.scaling import step_table
+
+    return step_table()
+
+
+def workers() -> str:
+    """The share of time that workers of meta-training compute."""
+    from roamax.bench.scaling import worker_table
+
+    return worker_table()
+
+
+DERIVED: dict[str, Callable[[], str]] = {
+    "weights": weights,
+    "commands": commands,
+    "examples": examples,
+    "scaling": scaling,
+    "workers": workers,
+}

@@ -146,6 +146,8 @@ def test_a_browser_shows_the_page_without_complaint(run_folder, tmp_path):
         (["evaluate", "nowhere"], "nowhere/config.json could not be read"),
         (["data", "fetch", "mnits"], "did you mean 'mnist'"),
         (["meta-train", "smoke", "--out", "x", "--engine", "rya"], "did you mean 'ray'"),
+        (["bench", "--only", "l2e-cn"], "did you mean 'l2e-cnn'"),
+        (["bench", "--only", "help", "--rounds", "0"], "`rounds` must be a whole number >= 1; got 0"),
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(tmp_path, monkeypatch, capsys, words, says):

@@ -16,7 +16,7 @@ from roamax.posterior import categorical
 from roamax.samplers.l2e import l2e_family
 
 DEVICES, TENSORS = 8, 6
-SETTINGS = {"step_size": 0.01, "friction": 1.0}
+SETTINGS = {"step_size": 0.01, "friction": 1.0, "output_scale": 1.0}
 
 
 def problem(hidden):
@@ -82,7 +82,7 @@ def shared():
 
 def test_steps_that_devices_share_are_those_of_one(shared):
     assert shared["moved"] > 1e-3
-    assert shared["far"] < 1e-5
+    assert shared["far"] < 1e-4 * shared["moved"]
     assert shared["share"] == [shared["groups"] // DEVICES] * DEVICES
 
 
