@@ -1,6 +1,8 @@
 """The benchmarks themselves: turns, marks, what is kept, and the page that is made of it."""
 
+import inspect
 import json
+import re
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -10,6 +12,7 @@ from roamax import storage
 from roamax.bench import apart, growth, page, peers, suite, timing
 from roamax.bench.timing import Contest, Mark, Spread
 from roamax.cli import main
+from roamax.cli.bench import bench
 
 
 class Clock:
@@ -198,6 +201,12 @@ def test_a_real_contest_from_the_command_line(tmp_path, capsys):
     record = json.loads(capsys.readouterr().out)["entries"]["help"]
     assert record["median"] > 0
     assert record["mark"]["at_most"] == 0.7
+
+
+def test_the_help_text_names_everything_that_is_measured():
+    told = inspect.getdoc(bench)
+    assert told is not None
+    assert set(suite.ENTRIES) <= set(re.findall(r"[\w-]+", told))
 
 
 def test_peers_that_are_not_installed_are_noticed():

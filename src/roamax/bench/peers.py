@@ -36,7 +36,7 @@ def against_blackjax() -> Contest:
     from blackjax.sgmcmc.diffusions import sghmc as diffusion
 
     steps, work = 2, network("cnn", (28, 28, 1), **SMALL_CNN)
-    move = diffusion(alpha=SETTINGS["friction"])
+    move: Any = diffusion(alpha=SETTINGS["friction"])
     forward = _plain_cnn(work)
 
     def log_density(params: Any) -> jax.Array:

@@ -57,6 +57,7 @@ def table() -> dict[str, Completions]:
 def _names() -> dict[str, tuple[str, ...]]:
     """Names that an option, or a command itself, takes though its type, text, does not tell them."""
     from roamax import data, models
+    from roamax.bench.suite import ENTRIES
     from roamax.cli.output import FORMATS
     from roamax.experiments.registry import EXPERIMENTS
     from roamax.samplers.named import NAMES
@@ -69,6 +70,7 @@ def _names() -> dict[str, tuple[str, ...]]:
         "--sampler": NAMES,
         "--format": tuple(FORMATS),
         "--engine": ("local", "ray"),
+        "--only": tuple(ENTRIES),
         "data fetch": data_sets,
         "experiment": tuple(EXPERIMENTS),
         "completion": ("bash", "fish", "zsh"),
