@@ -1,6 +1,7 @@
 """What `roamax.bench.scaling` assumes of a step that eight devices share: its numbers, its collectives, its memory."""
 
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import jax
@@ -10,7 +11,7 @@ import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import roamax
-from roamax import models, priors
+from roamax import priors
 from roamax.bench import apart, scaling
 from roamax.posterior import categorical
 from roamax.samplers.l2e import l2e_family
@@ -19,14 +20,24 @@ DEVICES, TENSORS = 8, 6
 SETTINGS = {"step_size": 0.01, "friction": 1.0, "output_scale": 1.0}
 
 
+def network(params, x):
+    for layer in params[:-1]:
+        x = jax.nn.relu(x @ layer["w"] + layer["b"])
+    return x @ params[-1]["w"] + params[-1]["b"]
+
+
 def problem(hidden):
     """A perceptron with six tensors, none of which ends where a device's share does."""
-    model = models.get("mlp", hidden=[hidden, hidden])
-    x = jax.random.normal(jax.random.key(0), (64, 20))
-    y = jax.random.randint(jax.random.key(1), (64,), 0, 10)
-    posterior = roamax.Posterior(categorical(model.apply), priors.gaussian(variance=0.1), 1000)
+    rng = np.random.default_rng(0)
+    widths = (20, hidden, hidden, 10)
+    position = [
+        {"w": rng.normal(size=(a, b)).astype(np.float32), "b": rng.normal(size=b).astype(np.float32)}
+        for a, b in pairwise(widths)
+    ]
+    x, y = rng.normal(size=(64, 20)).astype(np.float32), rng.integers(0, 10, 64).astype(np.int32)
+    posterior = roamax.Posterior(categorical(network), priors.gaussian(variance=0.1), 1000)
     weights = l2e_family(**SETTINGS).init(jax.random.key(2))
-    return posterior, weights, model.init(jax.random.key(3), x[:1]), (x, y)
+    return posterior, weights, jax.tree.map(jnp.asarray, position), (x, y)
 
 
 def shared_step(hidden, num_steps):

@@ -72,7 +72,9 @@ def _batches(x: Any, batch_size: int) -> list[Any]:
     size = min(batch_size, length)
 
     def cut(start: int) -> Any:
-        rows = np.minimum(np.arange(start, start + size), length - 1)
+        # Rows that are picked one by one are copied several times as slowly as a stretch of them.
+        is_short = start + size > length
+        rows = np.minimum(np.arange(start, start + size), length - 1) if is_short else slice(start, start + size)
         return jax.tree.map(lambda array: jnp.asarray(array[rows]), x)
 
     return [cut(start) for start in range(0, length, size)]

@@ -171,7 +171,7 @@ class _Run(NamedTuple):
             stop = int(min(pending[0], window.stop, step + length))
             begun = time.monotonic()
             ends = [
-                segment(*part, *given, jnp.int32(window.start), jnp.int32(step), jnp.int32(stop))
+                segment(*part, *given, np.int32(window.start), np.int32(step), np.int32(stop))
                 for part, given in zip(parts, inputs, strict=True)
             ]
             parts = [(end.states, *part[1:]) for part, end in zip(parts, ends, strict=True)]
