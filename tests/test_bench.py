@@ -131,7 +131,7 @@ def test_the_page_is_made_of_the_results_alone(tmp_path):
     storage.write_json(tmp_path / "in.json", results(runner=CONTEST, posteriors={"skipped": "not there"}, **GROWN))
     main(["bench", "page", str(tmp_path / "in.json"), "--out", str(tmp_path / "docs.md"), "--quiet"])
     text = (tmp_path / "docs.md").read_text()
-    assert "| x against y | 1.20 | 0.90–1.30 | ≤ 1.1 | no | x 1.2 ms, y 1 ms |" in text
+    assert "| x against y | 1.20 | 0.90 to 1.30 | ≤ 1.1 | no | 3 | x 1.2 ms, y 1 ms |" in text
     assert "- posteriors: not there" in text
     assert "2 cores of abacus" in text
     assert "50 GFLOP/s" in text

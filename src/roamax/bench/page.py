@@ -14,13 +14,15 @@ from roamax.report.page import Column, markdown
 Results = Mapping[str, Any]
 SHORT = [Column("name", "contest"), Column("number", "measured"), Column("quartiles", "quartiles"),
          Column("mark", "mark"), Column("verdict", "holds")]  # fmt: skip
-LONG = [Column("what", "what"), *SHORT[1:], Column("values", "medians")]
+LONG = [Column("what", "what"), *SHORT[1:], Column("rounds", "rounds", "d"), Column("values", "medians")]
 HEAD = """# Performance
 
 Contestants take turns, round after round, and what counts is the median over rounds of what is found within one: a
 ratio, where nothing else is said. Whatever else the machine does falls on all contestants alike. Each contest has a
-process of its own. Measured by `roamax bench` on {machine}; with {versions}. This page is made of
-[{data}]({data}) by `roamax bench page`; `make bench` measures on your machine.
+process of its own. This page is made of [{data}]({data}), which `roamax bench` wrote, by `roamax bench page`;
+`make bench` measures on your machine.
+
+Measured on {machine}, with {versions}.
 
 ## Beside the alternatives
 
@@ -158,8 +160,9 @@ def _row(name: str, record: Mapping[str, Any]) -> dict[str, Any]:
         "name": name,
         "what": record["what"],
         "number": shown(record["median"]),
-        "quartiles": f"{record['low']:.2f}–{record['high']:.2f}",
+        "quartiles": f"{record['low']:.2f} to {record['high']:.2f}",
         "mark": bound if is_ratio else f"{bound} {record['unit']}",
+        "rounds": record["rounds"],
         "verdict": "yes" if record["holds"] else "no",
         "values": ", ".join(f"{label} {value}" for label, value in values.items()),
     }
