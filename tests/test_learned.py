@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from roamax import Posterior, diagnostics, pretrained, sghmc, storage, trees
+from roamax import Posterior, diagnostics, noise, pretrained, sghmc, storage, trees
 from roamax.errors import FileError, InputError
-from roamax.samplers import groups, kernel, meta_sgmcmc, networks, precond_l2e
+from roamax.samplers import kernel, meta_sgmcmc, networks, precond_l2e
 from roamax.samplers.groups import Groups
 from roamax.samplers.kinetic_l2e import kinetic_l2e, kinetic_l2e_family
 from roamax.samplers.l2e import WIDTHS, l2e, l2e_family
@@ -177,7 +177,7 @@ def test_the_written_out_network_is_the_plain_one_alone_in_chains_and_in_populat
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), gradient(first_weights), expected_gradient)
 
 
-def test_groups_keep_each_tensor_apart_and_noise_has_one_law_at_every_size(monkeypatch):
+def test_groups_keep_each_tensor_apart():
     tree = {"a": jnp.arange(1.0, 66.0), "b": jnp.asarray(3.0), "c": jnp.zeros((0, 2)), "d": jnp.ones((2, 64))}
     layout = Groups.of(tree)
     packed = layout.pack(tree)
@@ -189,14 +189,14 @@ def test_groups_keep_each_tensor_apart_and_noise_has_one_law_at_every_size(monke
     ]
     np.testing.assert_allclose(layout.inverse_rms(packed), 1 / np.array(roots), rtol=1e-5)
 
-    long = Groups.of(jnp.zeros(2**14))
-    whole = long.noise(jax.random.key(0))
-    monkeypatch.setattr(groups, "LARGE", 2**14)
-    in_parts = long.noise(jax.random.key(0))
-    for noise in (whole, in_parts):
-        assert noise.shape == long.shape
-        assert len(np.unique(noise)) > 0.99 * noise.size
-        np.testing.assert_allclose([np.mean(noise), np.std(noise)], [0, 1], atol=0.03)
+
+@pytest.mark.parametrize("shape", [(5,), (3, 7, 11), (0, 4)])
+def test_noise_is_that_of_jax_to_the_bit(shape):
+    keys = jax.random.split(jax.random.key(3), 2)
+    drawn = jax.jit(jax.vmap(lambda key: noise.normal(key, shape, jnp.float32)))(keys)
+    np.testing.assert_array_equal(drawn, jax.vmap(lambda key: jax.random.normal(key, shape))(keys))
+    for key, dtype in ((jax.random.key(3, impl="rbg"), jnp.float32), (jax.random.key(3), jnp.float16)):
+        np.testing.assert_array_equal(noise.normal(key, shape, dtype), jax.random.normal(key, shape, dtype))
 
 
 def normalised(x):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import roamax
-from roamax import sampling
+from roamax import noise, sampling
 from roamax.errors import DivergenceError, InputError
 from roamax.samplers.groups import Groups
 from test_conformance import SAMPLERS, batch_for, make_position, make_posterior
@@ -130,12 +130,11 @@ def test_double_and_single_precision_agree(name, float64, monkeypatch):
     """With the same noise in both."""
     if name in ("hmc", "nuts"):
         pytest.skip("blackjax draws its noise by itself, and a rejection may hang on the last bit")
-    normal = jax.random.normal
 
-    def rounded(key, shape=(), dtype=jnp.float64):
-        return normal(key, shape, jnp.float64).astype(dtype)
+    def rounded(key, shape, dtype):
+        return jax.random.normal(key, shape, jnp.float64).astype(dtype)
 
-    monkeypatch.setattr(jax.random, "normal", rounded)
+    monkeypatch.setattr(noise, "normal", rounded)
     ends = []
     for dtype in (jnp.float32, jnp.float64):
         sampler, batch = SAMPLERS[name](make_posterior()), batch_for(name, dtype)

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from roamax import noise
 from roamax.errors import InputError, check
 from roamax.types import Batch, Key, Params
 
@@ -44,16 +45,16 @@ def normal_like(key: Key, tree: Params) -> Params:
     each leaf of a deep network.
     """
     leaves, treedef = jax.tree.flatten(tree)
-    noise: list[Any] = [None] * len(leaves)
+    drawn: list[Any] = [None] * len(leaves)
     for index, dtype in enumerate(dict.fromkeys(jnp.result_type(leaf) for leaf in leaves)):
         members = [i for i, leaf in enumerate(leaves) if jnp.result_type(leaf) == dtype]
         sizes = [math.prod(jnp.shape(leaves[i])) for i in members]
-        flat = jax.random.normal(jax.random.fold_in(key, index), (sum(sizes),), dtype)
+        flat = noise.normal(jax.random.fold_in(key, index), (sum(sizes),), dtype)
         start = 0
         for i, count in zip(members, sizes, strict=True):
-            noise[i] = flat[start : start + count].reshape(jnp.shape(leaves[i]))
+            drawn[i] = flat[start : start + count].reshape(jnp.shape(leaves[i]))
             start += count
-    return jax.tree.unflatten(treedef, noise)
+    return jax.tree.unflatten(treedef, drawn)
 
 
 def leading_length(tree: Batch, argument: str) -> int:

