@@ -17,17 +17,21 @@ PRESETS: dict[str, TrainConfig] = {
     ),
     "cpu": TrainConfig(
         tasks="cpu",
+        # Short unrolls, whole, teach a sampler to move at all. Long ones, which go on from one outer step to the next,
+        # teach it what short ones do not show: that few data are fitted soon, and what to do from there on.
         stages=(
-            Stage("tbptt", 300, 150, 6, 10, pairs=2, learning_rate=0.003, step_size=math.sqrt(8e-5)),
-            Stage("tbptt", 300, 400, 8, 25, pairs=2, learning_rate=0.001),
-            Stage("es", 1000, 1000, 10, 50, pairs=4, tasks=2, learning_rate=0.001),
+            Stage("tbptt", 60, 150, 6, 10, pairs=2, tasks=2, learning_rate=0.003, step_size=8e-5**0.5, only="mlp"),
+            Stage("tbptt", 60, 400, 8, 25, pairs=2, tasks=2, learning_rate=0.001, step_size=2e-5**0.5, only="mlp"),
+            Stage("tbptt", 600, 4000, 10, 50, truncation=100, pairs=4, tasks=4, learning_rate=0.001, only="mlp"),
+            Stage("tbptt", 600, 4000, 10, 50, truncation=100, pairs=4, tasks=4, learning_rate=0.0003, only="mlp"),
         ),
-        step_size=math.sqrt(2e-5),
         friction=0.1,
+        clip_norm=0.1,
         output_scale=0.1,
         init_scale=0.1,
-        valid_steps=1000,
-        valid_problems=8,
+        valid_every=50,
+        valid_problems=12,
+        valid_thinning=150,
     ),
     "smoke": TrainConfig(
         tasks="smoke",
