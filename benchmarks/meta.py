@@ -145,6 +145,7 @@ def measure_recipe(arguments):
         target, reached = min(validations(meta.train(staged, folder / "staged").out))
         curve = []
         while not curve or (min(curve)[0] > target and curve[-1][1] < 10 * reached):
+            jax.clear_caches()  # Each call compiles anew, and the system allows a process only so many programs.
             curve = validations(meta.train(alone, folder / "alone").out)
             more = dataclasses.replace(alone.stages[0], outer_steps=alone.outer_steps + 20)
             alone = dataclasses.replace(alone, stages=(more,))
