@@ -443,15 +443,14 @@ meta.train(test_meta.SMALL, sys.argv[2], tasks=test_meta.TASKS)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_a_killed_run_goes_on_to_the_same_bits(toy, tmp_path):
     """The child has two devices and is killed with a persistent unroll under way; this process has one device."""
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     meta.train(SMALL, whole, tasks=TASKS)
     child = subprocess.Popen([sys.executable, "-c", CHILD, str(Path(__file__).parent), str(broken)])
-    deadline = time.monotonic() + 200
     while not (broken / "log.csv").exists() or len(log.read_rows(broken / "log.csv")) < 11:
         assert child.poll() is None, "the child ended before it could be killed"
-        assert time.monotonic() < deadline
         time.sleep(0.002)
     child.send_signal(signal.SIGKILL)
     child.wait()
