@@ -258,7 +258,9 @@ def test_a_bar_shows_what_is_done_and_what_is_left(monkeypatch, capsys):
 
 def interrupt(words, folder, is_time):
     """Ctrl-C on a command in a process of its own, once it is time: what it says, and its exit code."""
-    code = "from roamax.cli import main; main()"
+    # Children of a shell's background job are born deaf to it.
+    hear = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    code = f"{hear}; from roamax.cli import main; main()"
     command = [sys.executable, "-c", code, *words, "--out", str(folder)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         while not is_time():
