@@ -60,7 +60,7 @@ def learned(name: str, shape: tuple[int, ...], steps: int, at_most: float) -> Co
     work = network(name, shape)
     weights = l2e_family(**SETTINGS).init(jax.random.key(0))
     samplers = {"L2E": l2e(work.posterior, weights, **SETTINGS), "SGHMC": sghmc(work.posterior, **SETTINGS)}
-    contestants = {label: in_scan(sampler, work, steps) for label, sampler in samplers.items()}
+    contestants = {label: in_scan(sampler, work.position, work.batch, steps) for label, sampler in samplers.items()}
     return Contest(f"step of L2E against SGHMC, {name}", contestants, Mark("L2E", "SGHMC", at_most=at_most), work=steps)
 
 

@@ -1,7 +1,6 @@
 """How time and memory grow with parameters, chains, draws and inner steps, and the machine's own limits."""
 
 from collections.abc import Sequence
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -9,8 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from roamax.bench import apart, contests, pairs
-from roamax.bench.timing import Spread, Turn, take_turns
-from roamax.bench.work import SETTINGS, turns
+from roamax.bench.timing import Spread, take_turns
+from roamax.bench.work import SETTINGS, in_scan, turns
 from roamax.posterior import Posterior
 from roamax.samplers.l2e import DECAYS, WIDTHS, l2e, l2e_family
 from roamax.samplers.sghmc import sghmc
@@ -61,7 +60,9 @@ def by_parameters(rounds: int) -> Rows:
     for count in PARAMETERS:
         steps = max(1, min(100, 10**6 // count))
         samplers = bare_samplers()
-        found = take_turns({name: _steps(sampler, count, steps) for name, sampler in samplers.items()}, rounds)
+        position = jax.random.normal(jax.random.key(1), (count,))
+        contestants = {name: in_scan(sampler, position, jnp.zeros(1), steps) for name, sampler in samplers.items()}
+        found = take_turns(contestants, rounds)
         for name, sampler in samplers.items():
             spread = Spread.of([seconds / steps for seconds in found[name]])
             rows.append(
@@ -111,14 +112,3 @@ def floats_a_parameter(sampler: Sampler, count: int) -> float:
 
 def _apart(name: str, sizes: Sequence[int], function: Any) -> Rows:
     return [{name: size, **apart.call(function, size)} for size in sizes]
-
-
-def _steps(sampler: Sampler, count: int, steps: int) -> Turn:
-    @partial(jax.jit, donate_argnums=0)
-    def run(state: Any, key: jax.Array) -> Any:
-        def step(state: Any, key: jax.Array) -> tuple[Any, None]:
-            return sampler.step(key, state, jnp.zeros(1))[0], None
-
-        return jax.lax.scan(step, state, jax.random.split(key, steps))[0]
-
-    return turns(run, sampler.init(jax.random.key(0), jax.random.normal(jax.random.key(1), (count,))))

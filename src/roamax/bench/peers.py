@@ -23,7 +23,7 @@ def against_posteriors() -> Contest:
     """A step of SGHMC beside that of posteriors on PyTorch, in place, and PyTorch's SGD as the floor."""
     steps, work = 20, network("cnn", (28, 28, 1), **SMALL_CNN)
     contestants = {
-        "roamax": in_scan(sghmc(work.posterior, **SETTINGS), work, steps),
+        "roamax": in_scan(sghmc(work.posterior, **SETTINGS), work.position, work.batch, steps),
         "posteriors": posteriors_sghmc(torch_cnn(depth=2), steps),
         "PyTorch SGD": torch_sgd(torch_cnn(depth=2), steps),
     }
@@ -56,7 +56,7 @@ def against_blackjax() -> Contest:
 
     start = (work.position, jax.tree.map(jnp.zeros_like, work.position))
     contestants = {
-        "roamax": in_scan(sghmc(work.posterior, **SETTINGS), work, steps),
+        "roamax": in_scan(sghmc(work.posterior, **SETTINGS), work.position, work.batch, steps),
         "blackjax": turns(run, start),
     }
     return Contest("step of SGHMC against blackjax in scan, the same network", contestants,

@@ -10,7 +10,7 @@ import numpy as np
 
 from roamax import models, priors
 from roamax.posterior import Posterior, categorical
-from roamax.types import Params, Sampler
+from roamax.types import Batch, Params, Sampler
 
 BATCH = 128
 SETTINGS: dict[str, Any] = {"step_size": 1e-4, "friction": 100.0}
@@ -41,17 +41,17 @@ def network(name: str, shape: Sequence[int], count: int = BATCH, num_data: int =
     return Work(posterior, model.init(jax.random.key(0), x[:1]), model.apply, (x, y))
 
 
-def in_scan(sampler: Sampler, work: Work, steps: int) -> Callable[[], Any]:
+def in_scan(sampler: Sampler, position: Params, batch: Batch, steps: int) -> Callable[[], Any]:
     """A turn of `steps` steps on one batch, compiled as one loop, each turn going on where the last one ended."""
 
     @partial(jax.jit, donate_argnums=0)
     def run(state: Any, key: jax.Array) -> Any:
         def step(state: Any, key: jax.Array) -> tuple[Any, None]:
-            return sampler.step(key, state, work.batch)[0], None
+            return sampler.step(key, state, batch)[0], None
 
         return jax.lax.scan(step, state, jax.random.split(key, steps))[0]
 
-    return turns(run, sampler.init(jax.random.key(0), jax.tree.map(jnp.copy, work.position)))
+    return turns(run, sampler.init(jax.random.key(0), jax.tree.map(jnp.copy, position)))
 
 
 def turns(run: Callable[[Any, jax.Array], Any], state: Any) -> Callable[[], Any]:

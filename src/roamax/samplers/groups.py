@@ -65,7 +65,7 @@ class Groups:
 
     @cached_property
     def shares(self) -> int:
-        """How many equal shares the groups of a large tree can be cut into."""
+        """The groups of a large tree are filled up to a multiple of this."""
         return SHARES if self.mesh is None else math.lcm(SHARES, self.mesh.size)
 
     @property
@@ -94,7 +94,7 @@ class Groups:
         return self.spread(noise.normal(key, self.shape, self.dtype))
 
     def spread(self, groups: jax.Array) -> jax.Array:
-        """An array whose leading axis is that of groups, or of shares, spread over the mesh if there is one."""
+        """An array whose leading axis is that of groups, spread over the mesh if there is one."""
         if self.mesh is None:
             return groups
         return jax.lax.with_sharding_constraint(groups, NamedSharding(self.mesh, PartitionSpec(self.mesh.axis_names)))
