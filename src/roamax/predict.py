@@ -14,6 +14,8 @@ from roamax.errors import check
 from roamax.types import Params
 
 ApplyFn = Callable[[Params, Any], Any]
+BATCH_SIZE = 2048
+"""How many inputs go through the network at once: enough to keep two cores busy, few enough for a deep network."""
 
 
 class Normal(NamedTuple):
@@ -23,7 +25,7 @@ class Normal(NamedTuple):
     std: np.ndarray
 
 
-def predict(apply_fn: ApplyFn, draws: Draws | Iterable[Params], x: Any, *, batch_size: int = 1024) -> Any:
+def predict(apply_fn: ApplyFn, draws: Draws | Iterable[Params], x: Any, *, batch_size: int = BATCH_SIZE) -> Any:
     """The posterior predictive at inputs `x`: an average over all draws of all chains.
 
     Where `apply_fn(params, x)` gives logits, the mean of their softmax, an array (inputs, classes). Where it gives a
@@ -35,7 +37,7 @@ def predict(apply_fn: ApplyFn, draws: Draws | Iterable[Params], x: Any, *, batch
     count = 0
     batches = _batches(x, batch_size)
     for params in draws:
-        params = jax.tree.map(jnp.asarray, params)
+        params = jax.device_put(params)
         if totals is None:
             totals = [_moments(apply_fn, params, batch) for batch in batches]
         else:
@@ -53,7 +55,9 @@ def predict(apply_fn: ApplyFn, draws: Draws | Iterable[Params], x: Any, *, batch
     return Normal(first, np.sqrt(np.maximum(second - first**2, 0)))
 
 
-def predict_draws(apply_fn: ApplyFn, draws: Draws | Iterable[Params], x: Any, *, batch_size: int = 1024) -> np.ndarray:
+def predict_draws(
+    apply_fn: ApplyFn, draws: Draws | Iterable[Params], x: Any, *, batch_size: int = BATCH_SIZE
+) -> np.ndarray:
     """Each draw's own log-probabilities, an array (draws of all chains, inputs, classes), for what compares draws."""
     length = trees.leading_length(x, "x")
     batches = _batches(x, batch_size)

@@ -234,44 +234,52 @@ class _Segment(NamedTuple):
 def _segment(step_fn: Callable, read: Callable, num_chains: int) -> Callable[..., _Segment]:
     """The compiled segment for `num_chains` chains on one device."""
 
-    def move(state: Any, step_key: Key, data_key: Key, shared: Any, own: Any, start: jax.Array, step: jax.Array) -> Any:
+    def move(
+        state: Any, step_key: Key, data_key: Key, shared: Any, own: Any, start: jax.Array, step: jax.Array
+    ) -> tuple[Any, jax.Array, jax.Array]:
         batch: Batch = read(shared, own, data_key, step, start)
         state, info = step_fn(jax.random.fold_in(step_key, step), state, batch)
-        return state, info.energy
+        good = jnp.all(jnp.stack([jnp.isfinite(info.energy), *_finite(state.position).values()]))
+        return state, info.energy.astype(jnp.float32), good
 
-    def move_all(states: Any, step_keys: Key, data_keys: Key, shared: Any, per_chain: Any, start, step) -> Any:
-        if num_chains > 1:
-            return jax.vmap(move, in_axes=(0, 0, 0, None, 0, None, None))(
-                states, step_keys, data_keys, shared, per_chain, start, step
-            )
-        # A chain alone is not batched: a vmapped convolution or matmul of one is slower than the plain one.
-        state, step_key, data_key, own = jax.tree.map(lambda leaf: leaf[0], (states, step_keys, data_keys, per_chain))
-        return jax.tree.map(lambda leaf: leaf[None], move(state, step_key, data_key, shared, own, start, step))
+    # A chain alone is not batched: convolutions and products of a stack of one are slower than plain ones, and so is a
+    # loop that carries one.
+    alone = num_chains == 1
+    move_all = move if alone else jax.vmap(move, in_axes=(0, 0, 0, None, 0, None, None))
+    finite_all = _finite if alone else jax.vmap(_finite)
 
     def run(states: Any, step_keys: Key, data_keys: Key, shared: Any, per_chain: Any, start, first, stop) -> _Segment:
+        if alone:
+            states, step_keys, data_keys, per_chain = _only((states, step_keys, data_keys, per_chain))
+
         def goes_on(carry: Any) -> jax.Array:
             step, _, _, bad_steps = carry
             return (step < stop) & jnp.all(bad_steps < 0)
 
         def body(carry: Any) -> Any:
             step, states, _, bad_steps = carry
-            states, energies = move_all(states, step_keys, data_keys, shared, per_chain, start, step)
-            good = jnp.all(jnp.stack([jnp.isfinite(energies), *_finite(states.position).values()]), axis=0)
-            bad_steps = jnp.where(good, bad_steps, step)
-            return step + 1, states, energies.astype(jnp.float32), bad_steps
+            states, energies, good = move_all(states, step_keys, data_keys, shared, per_chain, start, step)
+            return step + 1, states, energies, jnp.where(good, bad_steps, step)
 
-        unknown = jnp.zeros(num_chains, jnp.float32), jnp.full(num_chains, -1, jnp.int32)
+        shape = () if alone else (num_chains,)
+        unknown = jnp.zeros(shape, jnp.float32), jnp.full(shape, -1, jnp.int32)
         _, states, energies, bad_steps = jax.lax.while_loop(goes_on, body, (first, states, *unknown))
-        return _Segment(states, energies, bad_steps, _finite(states))
+        end = _Segment(states, energies, bad_steps, finite_all(states))
+        return jax.tree.map(lambda leaf: leaf[None], end) if alone else end
 
     return jax.jit(run, donate_argnums=0)
 
 
-def _finite(states: Any) -> dict[str, jax.Array]:
-    """For each tensor of a state, by its name, which chains have nothing but finite numbers in it."""
+def _only(tree: Any) -> Any:
+    """The one chain of a tree of arrays with chains in front."""
+    return jax.tree.map(lambda leaf: leaf[0], tree)
+
+
+def _finite(state: Any) -> dict[str, jax.Array]:
+    """For each tensor of a state, by its name, whether it has nothing but finite numbers in it."""
     return {
-        name: jnp.all(jnp.isfinite(leaf), axis=tuple(range(1, leaf.ndim)))
-        for name, leaf in trees.named_leaves(states).items()
+        name: jnp.all(jnp.isfinite(leaf))
+        for name, leaf in trees.named_leaves(state).items()
         if jnp.issubdtype(leaf.dtype, jnp.floating)
     }
 

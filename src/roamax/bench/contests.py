@@ -14,7 +14,7 @@ from roamax.bench import apart, peers
 from roamax.bench.timing import Contest, Mark, result_of
 from roamax.bench.work import BATCH, SETTINGS, in_scan, network, turns
 from roamax.draws import Draws
-from roamax.predict import predict
+from roamax.predict import BATCH_SIZE, predict
 from roamax.samplers.l2e import l2e, l2e_family
 from roamax.samplers.sghmc import sghmc
 
@@ -85,7 +85,7 @@ def four_chains() -> Contest:
 
 def predictions() -> Contest:
     """`predict` with 100 draws on 10,000 images beside the forward passes alone."""
-    draws, size, work = 100, 1024, network("mlp", (28, 28, 1), count=10_000, hidden=[64])
+    draws, size, work = 100, BATCH_SIZE, network("mlp", (28, 28, 1), count=10_000, hidden=[64])
     kept = Draws.from_positions(jax.tree.map(lambda leaf: jnp.stack([leaf] * draws)[None], work.position))
     forward = jax.jit(work.apply)
     x = work.data[0]
@@ -95,7 +95,7 @@ def predictions() -> Contest:
         for _ in range(draws):
             jax.block_until_ready([forward(work.position, batch) for batch in batches])
 
-    contestants = {"predict": lambda: predict(work.apply, kept, x, batch_size=size), "forward passes": passes}
+    contestants = {"predict": lambda: predict(work.apply, kept, x), "forward passes": passes}
     return Contest("`predict` with 100 draws on 10,000 images against 100 forward passes", contestants,
                    Mark("predict", "forward passes", at_most=1.15), work=draws)  # fmt: skip
 

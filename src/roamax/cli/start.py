@@ -16,6 +16,6 @@ def start_jax(num_cpu_devices: int = 1) -> None:
     if not jax.config.values["jax_compilation_cache_dir"]:
         cache = Path(platformdirs.user_cache_dir("roamax")) / "compiled"
         jax.config.update("jax_compilation_cache_dir", str(cache))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     with contextlib.suppress(RuntimeError):
         jax.config.update("jax_num_cpu_devices", num_cpu_devices)

@@ -23,8 +23,9 @@ DEVICE_BYTES = 2 * 1024**3
 """Arrays larger than this in all are streamed from where they are instead of copied to the device."""
 WINDOW_BYTES = 64 * 1024**2
 """How much a window of streamed batches may hold."""
-WINDOW_INDICES = 2**17
-"""How many shuffled indices a window aims at: enough to make the host's part rare, few enough to sort at once."""
+WINDOW_INDICES = 2**15
+"""How many shuffled indices a window aims at: enough to make the host's part rare, few enough that a short run does not
+wait for orders that it never uses."""
 
 
 class Window(NamedTuple):
