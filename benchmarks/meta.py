@@ -5,9 +5,10 @@ python benchmarks/meta.py [--parts pairs recipe] [--rounds 3] [--steps 100] [--r
 pairs    Inner steps a second of an antithetic pair, both members counted, beside a straightforward implementation
          with the same convolution: one member after the other, ten steps a compiled call, batches gathered by NumPy,
          the positions of all steps kept. Mark: 3 times as fast.
-recipe   Gradient evaluations to a validation loss on the perceptrons of the cpu tasks: backpropagation and then
-         evolution strategies, beside evolution strategies alone over the full length with up to ten times as many.
-         Mark: they do not reach it. Needs their data, and takes long; leave it out with --parts.
+recipe   Gradient evaluations to a validation loss on the perceptrons of the cpu tasks: backpropagation through short
+         unrolls, through truncations of long ones, and then evolution strategies, beside evolution strategies alone
+         over the full length with up to ten times as many. Mark: they do not reach it. Needs their data, and takes
+         long; leave it out with --parts.
 
 Contestants take turns within a round, and the fastest round counts. Two devices beside one, and memory against inner
 steps, are measured by `roamax bench`.
@@ -131,8 +132,9 @@ def recipe_configs():
         valid_only="mlp", valid_problems=6, valid_every=10, valid_steps=1000,
     )  # fmt: skip
     staged = (
-        Stage("tbptt", 60, 150, 6, 10, pairs=2, tasks=2, learning_rate=0.003, step_size=math.sqrt(8e-5), only="mlp"),
-        Stage("es", 20, 1000, 10, 50, learning_rate=0.003, only="mlp"),
+        Stage("tbptt", 20, 150, 6, 10, pairs=2, tasks=2, learning_rate=0.003, step_size=math.sqrt(8e-5), only="mlp"),
+        Stage("tbptt", 60, 1000, 10, 50, truncation=100, pairs=2, tasks=2, learning_rate=0.001, only="mlp"),
+        Stage("es", 10, 1000, 10, 50, learning_rate=0.003, only="mlp"),
     )
     alone = (Stage("es", 20, 1000, 10, 50, learning_rate=0.01, only="mlp"),)
     return dataclasses.replace(shared, stages=staged), dataclasses.replace(shared, stages=alone)

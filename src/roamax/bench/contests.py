@@ -23,7 +23,7 @@ def runner() -> Contest:
     """`roamax.sample` with SGHMC, draws to disk, beside a bare optax loop over batches of the same data."""
     import optax
 
-    steps, work = 300, network("cnn_fashion", (28, 28, 1), count=10_000)
+    steps, work = 600, network("cnn_fashion", (28, 28, 1), count=10_000)
     sampler, optimizer = sghmc(work.posterior, **SETTINGS), optax.sgd(1e-3, 0.9)
     x, y = work.data
 
@@ -79,7 +79,7 @@ def four_chains() -> Contest:
     """Four chains side by side beside one, a perceptron on digits."""
     steps = 2000
     contestants = {"four chains": digits_run(4, steps), "one chain": digits_run(1, steps)}
-    return Contest("four chains against one, perceptron on digits", contestants,
+    return Contest("four chains against one, perceptron on digits, a device for each", contestants,
                    Mark("four chains", "one chain", at_most=2.5), work=steps)  # fmt: skip
 
 

@@ -33,7 +33,7 @@ ENTRIES = {
     "blackjax": Entry(peers.against_blackjax, most_rounds=3),
     "l2e-cnn": Entry(partial(contests.learned, "cnn_fashion", (28, 28, 1), 40, 1.25)),
     "l2e-resnet": Entry(partial(contests.learned, "resnet20_frn", (32, 32, 3), 2, 1.08)),
-    "chains": Entry(contests.four_chains),
+    "chains": Entry(contests.four_chains, devices=4),
     "predict": Entry(contests.predictions),
     "predict-memory": Entry(contests.prediction_memory, most_rounds=1),
     "devices": Entry(pairs.two_devices, devices=2),
