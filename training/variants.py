@@ -11,19 +11,37 @@ from pathlib import Path
 
 from roamax import meta
 from roamax.meta import Stage, TrainConfig
-
-SMALL = "fashion_mnist-half/mlp:hidden=32"
-"""One data set and the two smallest networks, after the small distribution of the paper's ablation."""
+from roamax.tasks import TaskDistribution, TaskSpec
 
 
-def recipe(only: str = "mlp", **changed) -> TrainConfig:
+def tasks(small: bool = False) -> TaskDistribution:
+    """Perceptrons at 14x14: three data sets, two networks, many and few examples.
+
+    `small` has one of each, after the small distribution of the paper's ablation. Equal sizes compile once.
+    """
+    specs = [
+        TaskSpec(data, "mlp", {"hidden": hidden}, halve=True, train_size=size, batch_size=64)
+        for data, hidden, size in (
+            ("fashion_mnist", [32], 50_000),
+            ("mnist", [32], 50_000),
+            ("mnist", [32, 32], 50_000),
+            ("fashion_mnist", [32, 32], 50_000),
+            ("fashion_mnist", [32], 1_000),
+            ("mnist", [32], 1_000),
+            ("bloodmnist", [32], 10_000),
+        )
+    ]
+    return TaskDistribution("variants", tuple(specs[:1] if small else specs))
+
+
+def recipe(**changed) -> TrainConfig:
     """Backpropagation through short unrolls, longer ones, and truncations of long ones, on perceptrons."""
     return TrainConfig(
-        tasks="cpu",
+        tasks="training/variants.py",
         stages=(
-            Stage("tbptt", 60, 150, 6, 10, pairs=2, tasks=2, learning_rate=0.003, step_size=8e-5**0.5, only=only),
-            Stage("tbptt", 60, 400, 8, 25, pairs=2, tasks=2, learning_rate=0.001, step_size=2e-5**0.5, only=only),
-            Stage("tbptt", 80, 3000, 10, 50, truncation=100, pairs=4, tasks=4, learning_rate=0.001, only=only),
+            Stage("tbptt", 60, 150, 6, 10, pairs=2, tasks=2, learning_rate=0.003, step_size=8e-5**0.5),
+            Stage("tbptt", 60, 400, 8, 25, pairs=2, tasks=2, learning_rate=0.001, step_size=2e-5**0.5),
+            Stage("tbptt", 80, 3000, 10, 50, truncation=100, pairs=4, tasks=4, learning_rate=0.001),
         ),
         friction=0.1,
         clip_norm=0.1,
@@ -33,7 +51,6 @@ def recipe(only: str = "mlp", **changed) -> TrainConfig:
         valid_problems=6,
         valid_steps=2000,
         valid_thinning=100,
-        valid_only=only,
         **changed,
     )
 
@@ -41,14 +58,13 @@ def recipe(only: str = "mlp", **changed) -> TrainConfig:
 VARIANTS = {
     "l2e-control": recipe(),
     "l2e-ce": recipe(objective="ce"),
-    "l2e-small": recipe(SMALL),
+    "l2e-small": recipe(),
     "kinetic-l2e": recipe(sampler="kinetic_l2e"),
     "precond-l2e": recipe(sampler="precond_l2e"),
     "meta-sgmcmc": dataclasses.replace(
         meta.PRESETS["meta-sgmcmc"],
-        tasks="cpu",
-        stages=(Stage("tbptt", 300, 2000, num_draws=5, thinning=10, truncation=50, learning_rate=3e-4, only="mlp"),),
-        valid_only="mlp",
+        tasks="training/variants.py",
+        stages=(Stage("tbptt", 300, 2000, num_draws=5, thinning=10, truncation=50, learning_rate=3e-4),),
         valid_problems=6,
         valid_steps=2000,
         valid_thinning=100,
@@ -62,7 +78,8 @@ def main() -> None:
     parser.add_argument("name", choices=list(VARIANTS))
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    meta.train(VARIANTS[arguments.name], arguments.out or Path(__file__).parent / arguments.name)
+    out = arguments.out or Path(__file__).parent / arguments.name
+    meta.train(VARIANTS[arguments.name], out, tasks=tasks(small=arguments.name == "l2e-small"))
 
 
 if __name__ == "__main__":

@@ -114,6 +114,8 @@ class Lab:
         `changed` hyperparameters win over the problem's.
         """
         hyper = {**self.hyper(problem, name), **changed}
+        # Every chain compiles its own programs, and the system lets a process keep only so many.
+        jax.clear_caches()
         try:
             return [self._chain(problem, name, hyper, seed) for seed in self.seeds]
         except (InputError, DivergenceError) as error:
