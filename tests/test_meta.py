@@ -339,6 +339,28 @@ def test_evolution_strategies_are_unbiased(estimator, truncations):
     np.testing.assert_array_less(np.abs(blocks.mean(0) - exact), 4.5 * error)
 
 
+def test_a_stage_changes_its_layers_only():
+    meta_params, key = {"layer0": jnp.ones(3), "layer2": jnp.ones(2)}, jax.random.key(0)
+    stage = Stage("es", 10, 10, 1, 10, sigma=0.1, layers="layer2")
+    perturbed = es.perturbed(meta_params, key, jnp.float32(stage.sigma), jnp.int32(0), stage.layers)
+    gradient = es.gradient(meta_params, key, jnp.float32(1), jnp.float32(stage.sigma), jnp.int32(1), stage.layers)
+    np.testing.assert_array_equal(perturbed["layer0"], meta_params["layer0"])
+    np.testing.assert_array_equal(gradient["layer0"], 0)
+    noise = perturbed["layer2"] - meta_params["layer2"]
+    assert np.all(noise != 0)
+    np.testing.assert_allclose(gradient["layer2"], noise / (2 * stage.sigma**2), rtol=1e-4)
+
+    config = dataclasses.replace(SMALL, stages=(dataclasses.replace(stage, estimator="tbptt"),))
+
+    def backpropagated(meta_params, jobs):
+        return [Result(1.0, jax.tree.map(jnp.ones_like, meta_params)) for _ in jobs]
+
+    made = estimate(backpropagated, meta_params, config, ["toy"], key, 0, new_slots(stage, 0))
+    assert made.gradient is not None
+    np.testing.assert_array_equal(made.gradient["layer0"], 0)
+    assert np.all(made.gradient["layer2"] > 0)
+
+
 OTHER_SAMPLERS = [pytest.param(name, marks=pytest.mark.slow) for name in get_args(SamplerName) if name != "l2e"]
 
 

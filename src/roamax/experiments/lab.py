@@ -92,6 +92,8 @@ class Lab:
     address: str | None = None
     """Whether jobs run here one after the other, or as tasks of a Ray cluster, and where that is."""
     notes: list[str] = field(default_factory=list)
+    seconds_before: dict[Path, float] = field(default_factory=dict)
+    """What chains had taken when they were first asked for: the time that an experiment was spared."""
     _tasks: dict[TaskSpec, Task] = field(default_factory=dict)
 
     def problems(self, *names: str) -> list[Problem]:
@@ -154,6 +156,7 @@ class Lab:
             self.runs
             / f"{_slug(spec.data)}-{_slug(name)}-{_digest(spec, method, bool(hyper.get('augment')))}-seed{seed}"
         )
+        self.seconds_before.setdefault(folder, runs.seconds_taken(folder / "state") or 0.0)
         draws = sample(
             jax.random.key(seed),
             method.sampler,

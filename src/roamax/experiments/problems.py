@@ -113,11 +113,12 @@ def _halved(data: str, model: str, batch_size: int = 128, **options: Any) -> Tas
 
 _SMALL_STEPS = {"DE": 0.1, "SGHMC": 1e-6, "cSGMCMC": 1e-6}
 _STEPS = {"DE": 0.1, "SGHMC": 1e-6, "cSGMCMC": 2e-6}
+_FEW = 300, 10, 100, 4
 CPU = {
     "fashion_mnist": _cpu("Fashion-MNIST", TaskSpec("fashion_mnist", "cnn_fashion", train_size=40960), _SMALL_STEPS),
-    "cifar10": _cpu("CIFAR-10", _halved("cifar10", "resnet8_frn", 64), _STEPS),
-    "cifar100": _cpu("CIFAR-100", _halved("cifar100", "resnet8_frn", 64), _STEPS),
-    "tiny_imagenet": _cpu("Tiny-ImageNet", _halved("tiny_imagenet", "resnet8_frn", 64), _STEPS),
+    "cifar10": _cpu("CIFAR-10", _halved("cifar10", "resnet8_frn", 64), _STEPS, *_FEW),
+    "cifar100": _cpu("CIFAR-100", _halved("cifar100", "resnet8_frn", 64), _STEPS, *_FEW),
+    "tiny_imagenet": _cpu("Tiny-ImageNet", _halved("tiny_imagenet", "resnet8_frn", 64), _STEPS, *_FEW),
     "mnist_mlp": _cpu("MNIST, MLP", TaskSpec("mnist", "mlp", {"hidden": [100, 100]}), _STEPS),
     "cifar10_cnn": _cpu("CIFAR-10, CNN", _halved("cifar10", "cnn_cifar"), _STEPS),
     "cifar10_wide": _cpu("CIFAR-10, wide CNN", _halved("cifar10", "cnn", channels=12, depth=4, residual=True), _STEPS),

@@ -1,6 +1,7 @@
 """The experiments by name: what each reproduces, the data it needs, and how long it takes on two cores."""
 
 import importlib
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -73,6 +74,7 @@ def run_experiment(
     runs.make_folder(folder)
     kept = Path(chains or folder / "chains")
     lab = Lab(scale, kept, range(seed, seed + seeds), weights or {}, progress, problems, engine, address)
+    begun = time.monotonic()
     run: Callable[[Lab], findings.Findings] = importlib.import_module(f"roamax.experiments.{experiment.module}").run
     found = run(lab)
     about = {
@@ -81,6 +83,7 @@ def run_experiment(
         "scale": scale,
         "seeds": list(lab.seeds),
         "notes": lab.notes,
+        "minutes": round((time.monotonic() - begun + sum(lab.seconds_before.values())) / 60, 1),
         "made_by": runs.provenance(seed),
     }
     return findings.write(folder, about, found)

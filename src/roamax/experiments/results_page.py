@@ -41,7 +41,8 @@ def _section(results: Mapping[str, Any], figures: Mapping[str, str]) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in made["versions"].items())
     parts = [
         f"## {results['experiment']}",
-        f"{results['reproduces'].capitalize()}. Scale `{results['scale']}`, {len(results['seeds'])} seeds.",
+        f"{results['reproduces'][:1].upper()}{results['reproduces'][1:]}. Scale `{results['scale']}`, {len(results['seeds'])} seeds, "
+        f"{results['minutes']:.0f} minutes.",
         f"```\nroamax experiment {results['experiment']} --scale {results['scale']}\n```",
     ]
     for name, stored in results["tables"].items():

@@ -54,14 +54,20 @@ def search(lab: Lab, problem: Problem, name: str) -> list[Trial]:
 def try_all(lab: Lab, problem: Problem, name: str, points: Iterable[dict[str, Any]]) -> list[Trial]:
     """Each point's validation NLL, here or as Ray tasks."""
     jobs = [(lab.scale, str(lab.runs), lab.seeds[0], dict(lab.weights), problem, name, point) for point in points]
-    return [Trial(job[-1], nll) for job, nll in zip(jobs, lab.map(validation_nll, jobs), strict=True)]
+    found = lab.map(validation_nll, jobs)
+    for _, before in found:
+        lab.seconds_before = {**before, **lab.seconds_before}
+    return [Trial(job[-1], nll) for job, (nll, _) in zip(jobs, found, strict=True)]
 
 
 def validation_nll(
     scale: str, runs: str, seed: int, weights: Any, problem: Problem, name: str, hyper: dict[str, Any]
-) -> float:
-    """The validation NLL of one chain: a job that can be sent anywhere where `runs` can be written."""
+) -> tuple[float, dict[Path, float]]:
+    """The validation NLL of one chain: a job that can be sent anywhere where `runs` can be written.
+
+    With it what the chain had taken before, as `Lab.seconds_before` has it.
+    """
     lab = Lab(scale, Path(runs), (seed,), weights, progress=False)
     chains = lab.chains(problem, name, **hyper)
     value = chains[0].validation_nll() if chains else math.inf
-    return value if math.isfinite(value) else math.inf
+    return value if math.isfinite(value) else math.inf, lab.seconds_before

@@ -47,6 +47,9 @@ class Stage:
     """The sampler's step size epsilon in this stage; None for that of the run."""
     only: str = ""
     """Draw from the tasks whose names contain this; "" for all of them."""
+    layers: str = ""
+    """Change the tensors whose names contain this; "" for all. Evolution strategies need fewer pairs for fewer numbers:
+    of L2E, `layer2` has 66 of 1,442."""
 
     @property
     def truncations(self) -> int:

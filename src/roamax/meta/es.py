@@ -12,6 +12,8 @@ al., 2021). A perturbation that is drawn once for an unroll and kept (noise reus
 one perturbation, and the variance smaller.
 """
 
+from functools import partial
+
 import jax
 
 from roamax import trees
@@ -23,15 +25,18 @@ def noise_number(estimator: str, truncation: int) -> int:
     return truncation if estimator == "pes" else 0
 
 
-@jax.jit
-def perturbed(meta_params: MetaParams, key: Key, scale: jax.Array, number: jax.Array) -> MetaParams:
-    """phi + scale * n, with n ~ N(0, I) the key's perturbation of that number; scale is sigma with a sign."""
-    return trees.linear((1.0, meta_params), (scale, _noise(meta_params, key, number)))
+@partial(jax.jit, static_argnames="layers")
+def perturbed(meta_params: MetaParams, key: Key, scale: jax.Array, number: jax.Array, layers: str = "") -> MetaParams:
+    """phi + scale * n, with n ~ N(0, I) the key's perturbation of that number; scale is sigma with a sign.
+
+    Tensors whose names do not contain `layers` stay as they are.
+    """
+    return trees.linear((1.0, meta_params), (scale, _noise(meta_params, key, number, layers)))
 
 
-@jax.jit
+@partial(jax.jit, static_argnames="layers")
 def gradient(
-    meta_params: MetaParams, key: Key, difference: jax.Array, sigma: jax.Array, count: jax.Array
+    meta_params: MetaParams, key: Key, difference: jax.Array, sigma: jax.Array, count: jax.Array, layers: str = ""
 ) -> MetaParams:
     """xi * difference / (2 sigma^2), with xi the sum of the key's first `count` perturbations.
 
@@ -39,11 +44,11 @@ def gradient(
     """
 
     def add(number: jax.Array, total: MetaParams) -> MetaParams:
-        return trees.linear((1.0, total), (sigma, _noise(meta_params, key, number)))
+        return trees.linear((1.0, total), (sigma, _noise(meta_params, key, number, layers)))
 
     total = jax.lax.fori_loop(0, count, add, trees.zeros_like(meta_params))
     return trees.linear((difference / (2 * sigma**2), total))
 
 
-def _noise(meta_params: MetaParams, key: Key, number: jax.Array) -> MetaParams:
-    return trees.normal_like(jax.random.fold_in(key, number), meta_params)
+def _noise(meta_params: MetaParams, key: Key, number: jax.Array, layers: str) -> MetaParams:
+    return trees.only(trees.normal_like(jax.random.fold_in(key, number), meta_params), layers)

@@ -120,14 +120,14 @@ def _gradient(
     if not all(math.isfinite(result.loss) for result in outcome):
         return None
     if stage.estimator == "tbptt":
-        gradient = outcome[0].gradient
+        gradient = trees.only(outcome[0].gradient, stage.layers)
         norm = math.sqrt(sum(float(np.sum(np.square(leaf, dtype=np.float64))) for leaf in jax.tree.leaves(gradient)))
         # An unroll whose gradient explodes would drown the others in the mean, though it has the least to say.
         return trees.linear((min(1.0, config.clip_norm / max(norm, 1e-30)), gradient)) if math.isfinite(norm) else None
     plus, minus = (min(result.loss, config.loss_ceiling) for result in outcome)
     count = es.noise_number(stage.estimator, job.truncation) + 1
     scalars = jnp.asarray(plus - minus, float), jnp.asarray(stage.sigma, float), jnp.asarray(count, jnp.int32)
-    return es.gradient(meta_params, split_key(job.key)[0], *scalars)
+    return es.gradient(meta_params, split_key(job.key)[0], *scalars, layers=stage.layers)
 
 
 def _next_slot(

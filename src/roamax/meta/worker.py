@@ -93,7 +93,7 @@ class Worker:
             return meta_params
         stage = self.config.stages[job.stage]
         number = jnp.asarray(es.noise_number(stage.estimator, job.truncation), jnp.int32)
-        return es.perturbed(meta_params, key, jnp.asarray(job.sign * stage.sigma, float), number)
+        return es.perturbed(meta_params, key, jnp.asarray(job.sign * stage.sigma, float), number, stage.layers)
 
     def _rest(self, job: Job, carry: Any) -> list[Any] | None:
         """What the next truncation needs, unless this was the last."""
