@@ -39,9 +39,10 @@ def write_page(folders: Sequence[Path], out: Path) -> list[Path]:
 def _section(results: Mapping[str, Any], figures: Mapping[str, str]) -> str:
     made = results["made_by"]
     versions = ", ".join(f"{name} {number}" for name, number in made["versions"].items())
+    what = results["reproduces"]
     parts = [
         f"## {results['experiment']}",
-        f"{results['reproduces'][:1].upper()}{results['reproduces'][1:]}. Scale `{results['scale']}`, {len(results['seeds'])} seeds, "
+        f"{what[:1].upper()}{what[1:]}. Scale `{results['scale']}`, {len(results['seeds'])} seeds, "
         f"{results['minutes']:.0f} minutes.",
         f"```\nroamax experiment {results['experiment']} --scale {results['scale']}\n```",
     ]
