@@ -16,6 +16,8 @@ from roamax.experiments.problems import Problem
 STEP_SIZES = (2e-7, 4e-7, 1e-6, 2e-6, 4e-6, 1e-5)
 LEARNED_STEP_SIZES = (*STEP_SIZES, 2e-5, 1e-4, 2e-4)
 LEARNING_RATES = (0.01, 0.03, 0.1, 0.3)
+REGRESSION_RATES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3)
+"""A Gaussian likelihood with little noise is steep: the rates of classification diverge on it."""
 MOMENTUM_DECAYS = (0.01, 0.05, 0.1, 0.3, 0.5)
 WEIGHT_DECAYS = (1e-4, 5e-4, 1e-3)
 START = {"momentum_decay": 0.1, "weight_decay": 5e-4}
@@ -28,16 +30,17 @@ class Trial(NamedTuple):
     nll: float
 
 
-def axes(name: str) -> dict[str, Sequence[float]]:
+def axes(name: str, is_regression: bool = False) -> dict[str, Sequence[float]]:
     """What is searched over for a method."""
-    sizes = {"DE": LEARNING_RATES, "L2E": LEARNED_STEP_SIZES}.get(name, STEP_SIZES)
+    rates = REGRESSION_RATES if is_regression else LEARNING_RATES
+    sizes = {"DE": rates, "L2E": LEARNED_STEP_SIZES}.get(name, STEP_SIZES)
     return {"step_size": sizes, "momentum_decay": MOMENTUM_DECAYS, "weight_decay": WEIGHT_DECAYS}
 
 
 def search(lab: Lab, problem: Problem, name: str) -> list[Trial]:
     """All trials, the best first."""
     fixed = {"exploration_ratio": 0.8} if name == "cSGMCMC" else {}
-    grid = axes(name)
+    grid = axes(name, lab.task(problem.task).is_regression)
     if lab.scale == "paper":
         found = try_all(lab, problem, name, [fixed | dict(zip(grid, point, strict=True)) for point in
                                              itertools.product(*grid.values())])  # fmt: skip
