@@ -38,7 +38,7 @@ def recipe(**changed) -> TrainConfig:
         tasks="training/variants.py",
         stages=(
             Stage("tbptt", 115, 150, 6, 10, pairs=2, tasks=2, learning_rate=0.003, step_size=8e-5**0.5, only=TRAINED),
-            Stage("tbptt", 110, 400, 8, 25, pairs=2, tasks=2, learning_rate=0.001, step_size=2e-5**0.5, only=TRAINED),
+            Stage("tbptt", 250, 400, 8, 25, pairs=2, tasks=2, learning_rate=0.001, step_size=2e-5**0.5, only=TRAINED),
         ),
         step_size=5e-6**0.5,
         friction=0.1,

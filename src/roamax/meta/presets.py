@@ -4,6 +4,10 @@ import math
 
 from roamax.meta.config import Stage, TrainConfig
 
+_SMALLEST = "mnist-half/mlp:hidden=32:train_size=50000"
+_LAST_LAYER = Stage("es", 1000, 2000, 10, 150, pairs=5, tasks=5, sigma=0.02, learning_rate=0.005, only="mlp",
+                    layers="layer2")  # fmt: skip
+
 PRESETS: dict[str, TrainConfig] = {
     "paper": TrainConfig(),
     "small": TrainConfig(tasks="small"),
@@ -17,20 +21,20 @@ PRESETS: dict[str, TrainConfig] = {
     ),
     "cpu": TrainConfig(
         tasks="cpu",
-        # Short unrolls, whole, teach a sampler to move at all. Long ones, which go on from one outer step to the next,
-        # teach it what short ones do not show: that few data are fitted soon, and what to do from there on.
+        # Short unrolls with long steps teach a sampler to move at all, longer ones with shorter steps where to: both on
+        # the smallest networks, where more backpropagation on more of them made worse samplers. How far to go in long
+        # runs, with many inputs and with few examples, is left to evolution strategies on the last layer.
         stages=(
-            Stage("tbptt", 60, 150, 6, 10, pairs=2, tasks=2, learning_rate=0.003, step_size=8e-5**0.5, only="mlp"),
-            Stage("tbptt", 60, 400, 8, 25, pairs=2, tasks=2, learning_rate=0.001, step_size=2e-5**0.5, only="mlp"),
-            Stage("tbptt", 600, 4000, 10, 50, truncation=100, pairs=4, tasks=4, learning_rate=0.001, only="mlp"),
-            Stage("tbptt", 600, 4000, 10, 50, truncation=100, pairs=4, tasks=4, learning_rate=0.0003, only="mlp"),
+            Stage("tbptt", 115, 150, 6, 10, pairs=2, tasks=2, learning_rate=0.003, step_size=8e-5**0.5, only=_SMALLEST),
+            Stage("tbptt", 250, 400, 8, 25, pairs=2, tasks=2, learning_rate=0.001, step_size=2e-5**0.5, only=_SMALLEST),
+            _LAST_LAYER,
         ),
+        step_size=5e-6**0.5,
         friction=0.1,
-        clip_norm=0.1,
         output_scale=0.1,
         init_scale=0.1,
-        valid_every=50,
         valid_problems=12,
+        valid_steps=2000,
         valid_thinning=150,
     ),
     "smoke": TrainConfig(

@@ -66,6 +66,10 @@ def train(
     parts = {f"stages.{number}.only": stage.only for number, stage in enumerate(config.stages)}
     for argument, part in {**parts, "valid_only": config.valid_only}.items():
         check(len(eligible(part, distribution.names())) > 0, argument, "be part of the name of a task", repr(part))
+    tensors = trees.named_leaves(jax.eval_shape(make_family(config, config.step_size).init, jax.random.key(0)))
+    for number, stage in enumerate(config.stages):
+        known = any(stage.layers in name for name in tensors)
+        check(known, f"stages.{number}.layers", f"be part of one of {', '.join(tensors)}", repr(stage.layers))
     runs.make_folder(out)
     with storage.locked(out):
         _claim(out, config, distribution)
