@@ -153,7 +153,7 @@ def measure_recipe(arguments):
     rows = []
     for loss, gradients in lows:
         there = min((spent for reached, spent in curve if reached <= loss), default=None)
-        rows.append({"validation": loss, "gradients": gradients, "alone": there, "at least": curve[-1][1]})
+        rows.append({"validation": loss, "gradients": gradients, "alone": there, "alone in all": curve[-1][1]})
         said = f"{there:,}, {there / gradients:.1f} times as many" if there else f"more than {curve[-1][1]:,}"
         print(f"validation loss {loss:.3f}: staged {gradients:,} gradients, evolution strategies alone {said}")
     return rows

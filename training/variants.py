@@ -33,22 +33,10 @@ TRAINED = "batch_size=64"
 
 
 def recipe(**changed) -> TrainConfig:
-    """Short unrolls with long steps teach a sampler to move at all, longer ones with shorter steps where to."""
-    return TrainConfig(
-        tasks="training/variants.py",
-        stages=(
-            Stage("tbptt", 115, 150, 6, 10, pairs=2, tasks=2, learning_rate=0.003, step_size=8e-5**0.5, only=TRAINED),
-            Stage("tbptt", 250, 400, 8, 25, pairs=2, tasks=2, learning_rate=0.001, step_size=2e-5**0.5, only=TRAINED),
-        ),
-        step_size=5e-6**0.5,
-        friction=0.1,
-        output_scale=0.1,
-        init_scale=0.1,
-        valid_problems=8,
-        valid_steps=2000,
-        valid_thinning=150,
-        **changed,
-    )
+    """Backpropagation as the `cpu` preset has it, without its evolution strategies."""
+    preset = meta.PRESETS["cpu"]
+    stages = tuple(dataclasses.replace(stage, only=TRAINED) for stage in preset.stages[:2])
+    return dataclasses.replace(preset, tasks="training/variants.py", stages=stages, valid_problems=8, **changed)
 
 
 VARIANTS = {

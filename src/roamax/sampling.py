@@ -72,7 +72,7 @@ def sample(
     keys = jax.vmap(lambda chain: jax.random.fold_in(key, chain))(jnp.arange(num_chains))
     positions = _initial_positions(init_position, keys)
     states = jax.vmap(sampler.init)(_purpose(keys, 1), positions)
-    like = jax.tree.map(lambda leaf: leaf[0], positions)
+    like = _first_chain(positions)
 
     if out is None:
         run = _Run(sampler, keys, draw_steps, MemoryStore(num_chains), None, checkpoint_seconds, progress)
@@ -250,7 +250,7 @@ def _segment(step_fn: Callable, read: Callable, num_chains: int) -> Callable[...
 
     def run(states: Any, step_keys: Key, data_keys: Key, shared: Any, per_chain: Any, start, first, stop) -> _Segment:
         if alone:
-            states, step_keys, data_keys, per_chain = _only((states, step_keys, data_keys, per_chain))
+            states, step_keys, data_keys, per_chain = _first_chain((states, step_keys, data_keys, per_chain))
 
         def goes_on(carry: Any) -> jax.Array:
             step, _, _, bad_steps = carry
@@ -270,8 +270,8 @@ def _segment(step_fn: Callable, read: Callable, num_chains: int) -> Callable[...
     return jax.jit(run, donate_argnums=0)
 
 
-def _only(tree: Any) -> Any:
-    """The one chain of a tree of arrays with chains in front."""
+def _first_chain(tree: Any) -> Any:
+    """The first chain of a tree of arrays with chains in front."""
     return jax.tree.map(lambda leaf: leaf[0], tree)
 
 

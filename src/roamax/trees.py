@@ -86,7 +86,7 @@ def named_leaves(tree: Params) -> dict[str, Any]:
     return {path_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 
-def only(tree: Params, part: str) -> Params:
+def masked(tree: Params, part: str) -> Params:
     """The tree with zeros in the leaves whose names do not contain `part`."""
     leaves = [leaf if part in name else 0 * leaf for name, leaf in named_leaves(tree).items()]
     return jax.tree.unflatten(jax.tree.structure(tree), leaves)

@@ -51,4 +51,4 @@ def gradient(
 
 
 def _noise(meta_params: MetaParams, key: Key, number: jax.Array, layers: str) -> MetaParams:
-    return trees.only(trees.normal_like(jax.random.fold_in(key, number), meta_params), layers)
+    return trees.masked(trees.normal_like(jax.random.fold_in(key, number), meta_params), layers)

@@ -120,7 +120,7 @@ def _gradient(
     if not all(math.isfinite(result.loss) for result in outcome):
         return None
     if stage.estimator == "tbptt":
-        gradient = trees.only(outcome[0].gradient, stage.layers)
+        gradient = trees.masked(outcome[0].gradient, stage.layers)
         norm = math.sqrt(sum(float(np.sum(np.square(leaf, dtype=np.float64))) for leaf in jax.tree.leaves(gradient)))
         # An unroll whose gradient explodes would drown the others in the mean, though it has the least to say.
         return trees.linear((min(1.0, config.clip_norm / max(norm, 1e-30)), gradient)) if math.isfinite(norm) else None
