@@ -28,6 +28,9 @@ def main(name, squared_step_size):
         VARIANTS[name],
         weights=str(trained / "weights.safetensors"),
         step_size=step_size,
+        # Validation alone counts here, which is of the model average and of one chain.
+        objective="bma",
+        chains=1,
         stages=(Stage("es", 1, 1, 1, 1),),
     )
     with tempfile.TemporaryDirectory() as folder:

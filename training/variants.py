@@ -12,6 +12,7 @@ from pathlib import Path
 
 from roamax import meta
 from roamax.meta import Stage, TrainConfig
+from roamax.meta.config import SamplerName
 from roamax.tasks import TaskDistribution, TaskSpec
 
 
@@ -36,19 +37,37 @@ def recipe(**changed) -> TrainConfig:
     """Backpropagation as the `cpu` preset has it, without its evolution strategies."""
     preset = meta.PRESETS["cpu"]
     stages = tuple(dataclasses.replace(stage, only=TRAINED) for stage in preset.stages[:2])
-    return dataclasses.replace(preset, tasks="training/variants.py", stages=stages, valid_problems=8, **changed)
+    return dataclasses.replace(
+        preset, **{"tasks": "training/variants.py", "stages": stages, "valid_problems": 8, **changed}
+    )
+
+
+def truncated(learning_rate: float) -> Stage:
+    """Truncations of 50 steps of long unrolls."""
+    return Stage("tbptt", 2000, 2000, 5, 10, truncation=50, pairs=2, tasks=2, learning_rate=learning_rate, only=TRAINED)
+
+
+def from_sghmc(sampler: SamplerName) -> TrainConfig:
+    """For samplers that are SGHMC where their network says nothing, with a step size and friction that suit it.
+
+    Short unrolls taught them steps that diverge in long ones.
+    """
+    step_size = 2e-6**0.5
+    like = recipe(sampler=sampler, step_size=step_size, friction=0.1 / step_size, output_scale=1.0)
+    return dataclasses.replace(like, stages=(truncated(1e-3),), valid_every=100)
 
 
 VARIANTS = {
     "l2e": recipe(),
     "l2e-ce": recipe(objective="ce"),
     "l2e-small": recipe(),
-    "kinetic-l2e": recipe(sampler="kinetic_l2e"),
-    "precond-l2e": recipe(sampler="precond_l2e"),
+    "kinetic-l2e": from_sghmc("kinetic_l2e"),
+    "precond-l2e": from_sghmc("precond_l2e"),
     "meta-sgmcmc": dataclasses.replace(
         meta.PRESETS["meta-sgmcmc"],
         tasks="training/variants.py",
-        stages=(Stage("tbptt", 300, 2000, 5, 10, truncation=50, learning_rate=3e-4, only=TRAINED),),
+        stages=(truncated(3e-3),),
+        valid_every=100,
         valid_problems=8,
         valid_steps=2000,
         valid_thinning=150,

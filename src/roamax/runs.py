@@ -20,6 +20,7 @@ import numpy as np
 
 from roamax import storage, trees
 from roamax.errors import FileError, InputError
+from roamax.machine import usable_cores
 
 POINTER = ("file", "sha256", "step", "seconds", "best_loss", "inner_gradients", "slots")
 """What `checkpoint.json` may hold; the last three are of meta-training."""
@@ -155,6 +156,7 @@ def provenance(seed: int) -> dict[str, Any]:
         "seed": seed,
         "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
         "devices": [str(device) for device in jax.local_devices()],
+        "cores": usable_cores(),
     }
 
 

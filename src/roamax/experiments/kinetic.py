@@ -1,6 +1,5 @@
 """Kinetic L2E, which learns the kinetic energy's mean and keeps its guarantee, against L2E."""
 
-from roamax.evaluation import space
 from roamax.experiments.findings import Findings
 from roamax.experiments.lab import Chain, Lab, measure
 from roamax.experiments.multimodality import figures_of
@@ -26,7 +25,7 @@ def run(lab: Lab) -> Findings:
 
     def of_chain(chain: Chain) -> dict[str, float]:
         if chain.problem.label == "CIFAR-10" and chain.method.name not in shown:
-            shown[chain.method.name] = {"space": space(chain.task, chain.draws)}
+            shown[chain.method.name] = {"space": chain.space}
         return dict(scores(chain))
 
     problems = lab.problems("fashion_mnist", "cifar10", "cifar100", "tiny_imagenet")

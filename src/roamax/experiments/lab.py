@@ -19,6 +19,7 @@ from roamax import metrics, runs, storage
 from roamax.data import augment
 from roamax.draws import Draws
 from roamax.errors import DivergenceError, FileError, InputError, lookup
+from roamax.evaluation import space
 from roamax.experiments import methods
 from roamax.experiments.compare import Method, score, task_record
 from roamax.experiments.problems import SCALES, Hyper, Problem
@@ -52,6 +53,14 @@ class Chain(NamedTuple):
         log_probs = predict_draws(self.task.apply, self.draws, self.task.test[0])
         storage.write_bytes(path, storage.pack_tensors({"log_probs": log_probs}))
         return log_probs
+
+    @property
+    def space(self) -> dict[str, Any]:
+        """The geometry of the draws as `evaluation.space` has it, kept beside them."""
+        path = self.folder / "space.json"
+        if not path.exists():
+            storage.write_json(path, space(self.task, self.draws))
+        return storage.read_json(path)
 
     @property
     def scores(self) -> dict[str, float]:

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 
-from roamax.evaluation import space
 from roamax.experiments.findings import Findings
 from roamax.experiments.lab import Chain, Lab, measure
 from roamax.experiments.tables import Table
@@ -18,7 +17,7 @@ def run(lab: Lab) -> Findings:
     shown: dict[str, dict] = {}
 
     def of_chain(chain: Chain) -> dict[str, float]:
-        record = space(chain.task, chain.draws)
+        record = chain.space
         shown.setdefault(chain.method.name, {"space": record})
         return geometry_numbers(record) | {"KLD": chain.scores["kld"]}
 

@@ -1,6 +1,5 @@
 """Trained for the model average or for single draws: barriers between the draws of L2E."""
 
-from roamax.evaluation import space
 from roamax.experiments.findings import Findings
 from roamax.experiments.lab import Chain, Lab, measure
 from roamax.experiments.multimodality import geometry_numbers
@@ -17,7 +16,7 @@ def run(lab: Lab) -> Findings:
     shown: dict[str, dict] = {}
 
     def of_chain(chain: Chain) -> dict[str, float]:
-        record = space(chain.task, chain.draws)
+        record = chain.space
         shown.setdefault(chain.method.name, {"space": record})
         return {**scores(chain), **geometry_numbers(record)}
 

@@ -43,7 +43,7 @@ def _section(results: Mapping[str, Any], figures: Mapping[str, str]) -> str:
     parts = [
         f"## {results['experiment']}",
         f"{what[:1].upper()}{what[1:]}. Scale `{results['scale']}`, {len(results['seeds'])} seeds, "
-        f"{results['minutes']:.0f} minutes.",
+        f"{results['minutes']:.0f} minutes with {made['cores']} of the machine's cores.",
         f"```\nroamax experiment {results['experiment']} --scale {results['scale']}\n```",
     ]
     for name, stored in results["tables"].items():

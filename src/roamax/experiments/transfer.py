@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 
-from roamax.evaluation import space
 from roamax.experiments.findings import Findings
 from roamax.experiments.lab import Chain, Lab
 from roamax.experiments.multimodality import geometry_numbers
@@ -23,7 +22,7 @@ def run(lab: Lab) -> Findings:
     for problem in lab.problems(*PROBLEMS):
         chains = {"L2E": lab.chains(problem, "L2E")}
         for name in RIVALS:
-            chains[f"{name}, tuned"] = lab.chains(problem, name, **search(lab, problem, name)[0].hyper)
+            chains[f"{name}, tuned"] = lab.chains(problem, name, **_tuned(lab, problem, name))
             chains[f"{name}, default"] = lab.chains(problem, name, **_default(lab, problem, name))
         found = {name: entries for name, entries in chains.items() if entries}
         nll["NLL", problem.label] = {
@@ -42,6 +41,11 @@ def run(lab: Lab) -> Findings:
     return Findings(tables, data={"verdict": _verdict(nll)})
 
 
+def _tuned(lab: Lab, problem: Problem, name: str) -> Hyper:
+    """What an earlier search found, which the table of problems has; a search where it has nothing."""
+    return problem.hyper.get(name) or search(lab, problem, name)[0].hyper
+
+
 def _default(lab: Lab, problem: Problem, name: str) -> Hyper:
     """What a person gets who names the method and nothing else."""
     task = lab.task(problem.task)
@@ -55,7 +59,7 @@ def _over(numbers: Iterable[float]) -> Value:
 
 
 def _diversity(chains: list[Chain]) -> dict[str, Value]:
-    found = [{"KLD": chain.scores["kld"], **geometry_numbers(space(chain.task, chain.draws))} for chain in chains]
+    found = [{"KLD": chain.scores["kld"], **geometry_numbers(chain.space)} for chain in chains]
     return {key: _over(one[key] for one in found) for key in ("KLD", "error barrier", "NLL barrier")}
 
 

@@ -11,7 +11,6 @@ are bilinear, and transposing any of them gives another of them. So they are thr
 formula that suits a CPU, and JAX derives the rest: reverse over reverse, forward over reverse, and so on.
 """
 
-import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -25,6 +24,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from roamax.errors import check
+from roamax.machine import usable_cores
 
 LAYOUT = ("NHWC", "HWIO", "NHWC")
 # Images that are treated at a time, with their shifted copies, should still be in the caches when used.
@@ -112,8 +112,7 @@ class Conv(nn.Module):
 
 def _cores() -> int:
     """The cores that a device has for itself."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, usable // jax.local_device_count())
+    return max(1, usable_cores() // jax.local_device_count())
 
 
 def _convolve(x: jax.Array, kernel: jax.Array, *, geometry: Geometry) -> jax.Array:
