@@ -1,4 +1,4 @@
-"""Put the best weights of a run into the package, with the step size that a user gets.
+"""Put the weights of a run into the package, with the step size that a user gets.
 
 python training/ship.py NAME SQUARED_STEP_SIZE     such as: l2e 5e-7
 
@@ -15,18 +15,32 @@ from pathlib import Path
 from variants import VARIANTS, tasks
 
 import roamax
-from roamax import meta, storage
-from roamax.meta import Stage, log
+from roamax import meta, runs, storage
+from roamax.meta import Stage, checkpoint, log
 
 PACKAGE = Path(roamax.__file__).parent / "pretrained"
 
 
+def trained_weights(trained):
+    """The weights that validated best; the last, where none validated better than those it started from."""
+    best = storage.read_bytes(trained / "weights.safetensors")
+    validated = [row for row in log.read_rows(trained / "log.csv") if row.validation]
+    if int(min(validated, key=lambda row: float(row.validation)).step) > 0:
+        return best
+    _, tensors = runs.read_state(trained / "state", checkpoint.read_pointer(trained / "state"))
+    names = sorted(storage.read_tensors(trained / "weights.safetensors"))
+    return storage.pack_tensors({name: tensors[f"meta_params.{i}"] for i, name in enumerate(names)})
+
+
 def main(name, squared_step_size):
-    trained = Path(__file__).parent / name
+    trained, shipped = Path(__file__).parent / name, PACKAGE / f"{name}.safetensors"
     step_size = math.sqrt(float(squared_step_size))
+    card = storage.read_json(trained / "weights.json") | {"step_size": step_size}
+    storage.write_bytes(shipped, trained_weights(trained))
+    storage.write_json(shipped.with_suffix(".json"), card)
     config = dataclasses.replace(
         VARIANTS[name],
-        weights=str(trained / "weights.safetensors"),
+        weights=str(shipped),
         step_size=step_size,
         # Validation alone counts here, which is of the model average and of one chain.
         objective="bma",
@@ -36,9 +50,7 @@ def main(name, squared_step_size):
     with tempfile.TemporaryDirectory() as folder:
         meta.train(config, folder, tasks=tasks(small=name == "l2e-small"))
         loss = float(log.read_rows(Path(folder) / "log.csv")[0].validation)
-    card = storage.read_json(trained / "weights.json")
-    storage.write_bytes(PACKAGE / f"{name}.safetensors", storage.read_bytes(trained / "weights.safetensors"))
-    storage.write_json(PACKAGE / f"{name}.json", {**card, "step_size": step_size, "meta_loss": loss})
+    storage.write_json(shipped.with_suffix(".json"), card | {"meta_loss": loss})
     print(f"{name}: validation loss {loss:.4f}")
 
 

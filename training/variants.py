@@ -31,6 +31,8 @@ def tasks(small: bool = False) -> TaskDistribution:
 
 DATA = "fashion_mnist", "mnist"
 TRAINED = "batch_size=64"
+TUNED = 2e-6**0.5
+"""The step size of SGHMC when it is tuned to MNIST or Fashion-MNIST."""
 
 
 def recipe(**changed) -> TrainConfig:
@@ -47,13 +49,12 @@ def truncated(learning_rate: float) -> Stage:
     return Stage("tbptt", 2000, 2000, 5, 10, truncation=50, pairs=2, tasks=2, learning_rate=learning_rate, only=TRAINED)
 
 
-def from_sghmc(sampler: SamplerName) -> TrainConfig:
+def from_sghmc(sampler: SamplerName, output_scale: float) -> TrainConfig:
     """For samplers that are SGHMC where their network says nothing, with a step size and friction that suit it.
 
     Short unrolls taught them steps that diverge in long ones.
     """
-    step_size = 2e-6**0.5
-    like = recipe(sampler=sampler, step_size=step_size, friction=0.1 / step_size, output_scale=1.0)
+    like = recipe(sampler=sampler, step_size=TUNED, friction=0.1 / TUNED, output_scale=output_scale)
     return dataclasses.replace(like, stages=(truncated(1e-3),), valid_every=100)
 
 
@@ -61,8 +62,8 @@ VARIANTS = {
     "l2e": recipe(),
     "l2e-ce": recipe(objective="ce"),
     "l2e-small": recipe(),
-    "kinetic-l2e": from_sghmc("kinetic_l2e"),
-    "precond-l2e": from_sghmc("precond_l2e"),
+    "kinetic-l2e": from_sghmc("kinetic_l2e", output_scale=1.0),
+    "precond-l2e": from_sghmc("precond_l2e", output_scale=0.1),
     "meta-sgmcmc": dataclasses.replace(
         meta.PRESETS["meta-sgmcmc"],
         tasks="training/variants.py",

@@ -45,9 +45,14 @@ def run(lab: Lab) -> Findings:
 
 
 def _early_and_late(squares: np.ndarray) -> dict[str, Value]:
-    """Means over the second twentieth and the last quarter: after the first steps down, and at the minimum."""
+    """Medians over the second twentieth and the last quarter: after the first steps down, and at the minimum.
+
+    An ensemble's step from one member to the beginning of the next does not count in a median.
+    """
     twentieth = max(1, len(squares) // 20)
-    early, late = squares[twentieth : 2 * twentieth].mean(), squares[-max(1, len(squares) // 4) :].mean()
+    early, late = (
+        np.median(part) for part in (squares[twentieth : 2 * twentieth], squares[-max(1, len(squares) // 4) :])
+    )
     return {"early": Value(float(early)), "late": Value(float(late)), "late / early": Value(float(late / early))}
 
 
