@@ -195,9 +195,16 @@ def test_methods_in_rows_are_compared_within_a_data_set():
 
 def test_the_page_holds_every_table_and_figure(laboratory, tmp_path):
     laboratory("convergence", tmp_path / "convergence", problems=("cifar10", "cifar100"))
+    laboratory("multimodality", tmp_path / "multimodality", problems=("cifar10",))
     page = tmp_path / "docs" / "results.md"
-    written = write_page([tmp_path / "convergence"], page)
+    written = write_page([tmp_path / "convergence", tmp_path / "multimodality"], page)
     text = page.read_text()
     assert all(f"results/{path.name}" in text for path in written)
     assert (tmp_path / "convergence" / "convergence.md").read_text().strip() in text
     assert "Not measured here" in text
+    measured = Table.from_json(
+        json.loads((tmp_path / "multimodality" / "results.json").read_text())["tables"]["geometry"]
+    )
+    l2e, cyclical = (measured.rows["CIFAR-10", name]["cosine"].mean for name in ("L2E", "cSGMCMC"))
+    verdict = "holds" if l2e < cyclical else "does not hold"
+    assert f"- Draws of L2E are less alike than those of cSGMCMC: {verdict} here." in text

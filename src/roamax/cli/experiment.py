@@ -78,7 +78,7 @@ def experiment(
 
 
 def list_experiments(quiet: Quiet = False, json: Json = False) -> None:
-    """Show each experiment with what it reproduces, the data it takes and its minutes on two cores.
+    """Show each experiment with what it reproduces, the data it takes and its minutes on one core.
 
     Example:
         roamax experiment list
@@ -95,7 +95,7 @@ def list_experiments(quiet: Quiet = False, json: Json = False) -> None:
     for row in rows:
         row["reproduces"] += f" ({row['data']})" if row["data"] else ""
     columns = [Column("name", "name"), Column("minutes", "min", "d"), Column("reproduces", "reproduces (data)")]
-    print_table("Experiments, and minutes at cpu scale", columns, rows)
+    print_table("Experiments, and minutes at cpu scale on one core", columns, rows)
 
 
 def page(
@@ -126,6 +126,7 @@ def page(
 def _show(results: dict[str, Any], out: Path) -> None:
     from rich.console import Console
 
+    from roamax.experiments.findings import claim_sentences
     from roamax.experiments.tables import Table, markdown
 
     console = Console()
@@ -133,6 +134,6 @@ def _show(results: dict[str, Any], out: Path) -> None:
         table = Table.from_json(stored)
         console.print(f"\n{table.title}", style="bold")
         console.print(markdown(table), markup=False, highlight=False, soft_wrap=True)
-    for sentence in (*results["orderings"].values(), *results["notes"]):
+    for sentence in (*results["orderings"].values(), *claim_sentences(results), *results["notes"]):
         console.print(f"\n{sentence}", markup=False, highlight=False)
     console.print(f"\nResults: {out}", highlight=False)

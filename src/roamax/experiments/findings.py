@@ -14,11 +14,15 @@ from roamax.experiments.tables import Table
 
 @dataclass(frozen=True)
 class Findings:
-    """Tables and matplotlib figures by a short name, and `data` behind them as JSON holds it."""
+    """Tables and matplotlib figures by a short name, and `data` behind them as JSON holds it.
+
+    `claims` are what the paper shows in a figure or says, and whether it holds here; None for what was not measured.
+    """
 
     tables: Mapping[str, Table] = field(default_factory=dict)
     figures: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, Any] = field(default_factory=dict)
+    claims: Mapping[str, bool | None] = field(default_factory=dict)
 
 
 def write(folder: Path, about: Mapping[str, Any], found: Findings) -> dict[str, Any]:
@@ -27,6 +31,7 @@ def write(folder: Path, about: Mapping[str, Any], found: Findings) -> dict[str, 
         **about,
         "tables": {name: table.to_json() for name, table in found.tables.items()},
         "orderings": {name: table.orderings() for name, table in found.tables.items() if table.orderings()},
+        "claims": {claim: holds for claim, holds in found.claims.items() if holds is not None},
         "data": dict(found.data),
         "figures": list(found.figures),
     }
@@ -40,3 +45,10 @@ def write(folder: Path, about: Mapping[str, Any], found: Findings) -> dict[str, 
             storage.write_bytes(folder / f"{name}.{kind}", buffer.getvalue())
     write_results(folder / "results.json", results)
     return results
+
+
+def claim_sentences(results: Mapping[str, Any]) -> list[str]:
+    """The paper's claims in what results.json holds, and whether each holds here; files of before had none."""
+    return [
+        f"{claim}: {'holds' if holds else 'does not hold'} here." for claim, holds in results.get("claims", {}).items()
+    ]

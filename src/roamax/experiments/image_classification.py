@@ -10,7 +10,7 @@ from roamax.evaluation import by_draws
 from roamax.experiments.findings import Findings
 from roamax.experiments.hmc_fidelity import published_hmc
 from roamax.experiments.lab import Chain, Lab, measure, methods_as_columns
-from roamax.experiments.tables import Table, Value
+from roamax.experiments.tables import Table, Value, exceeds
 from roamax.metrics import accuracy, nll
 from roamax.report.figures import INK, new_figure
 
@@ -40,7 +40,13 @@ def run(lab: Lab) -> Findings:
     )
     packed = [{"data": label, "method": name, "curves": found} for (label, name), found in curves.items()]
     figures = {"by-draws": _figure(curves, rows)} if curves else {}
-    return Findings({"scores": table}, figures, {"by_draws": packed})
+    claims = {
+        f"L2E is more accurate than {rival} on {label}": exceeds(row.get("L2E"), row.get(rival))
+        for (metric, label), row in rows.items()
+        for rival in METHODS
+        if metric == "ACC" and rival != "L2E"
+    }
+    return Findings({"scores": table}, figures, {"by_draws": packed}, claims)
 
 
 def _hmc(lab: Lab) -> dict[str, float]:

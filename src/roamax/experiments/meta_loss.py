@@ -60,7 +60,16 @@ def run(lab: Lab) -> Findings:
             }
     columns = ("first", "last", "best validation")
     table = Table("Meta-loss", ("Sampler", "Run"), columns, rows)
-    return Findings({"meta-loss": table}, {"meta-loss": _figure(curves)}, {"losses": curves})
+    last = {name: [row["last"].mean for (sampler, _), row in rows.items() if sampler == name] for name in curves}
+    claims = {
+        "The loss of L2E falls with every step size": all(
+            row["last"].mean < row["first"].mean for (name, _), row in rows.items() if name == "L2E"
+        ),
+        "Where it ends depends less on the step size with L2E than with Meta-SGMCMC": bool(
+            np.ptp(last["L2E"]) < np.ptp(last["Meta-SGMCMC"])
+        ),
+    }
+    return Findings({"meta-loss": table}, {"meta-loss": _figure(curves)}, {"losses": curves}, claims)
 
 
 def _losses(path: Any) -> list[float]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from roamax.experiments.findings import Findings
 from roamax.experiments.lab import Chain, Lab, measure
-from roamax.experiments.tables import Table
+from roamax.experiments.tables import Table, exceeds
 from roamax.report import geometry
 
 METHODS = ("DE", "cSGMCMC", "Meta-SGMCMC", "L2E")
@@ -25,7 +25,14 @@ def run(lab: Lab) -> Findings:
     columns = ("cosine", "error barrier", "NLL barrier", "KLD")
     better = {"cosine": "min", "error barrier": "max", "NLL barrier": "max", "KLD": "max"}
     table = Table("How far apart draws are", ("Data set", "Method"), columns, rows, compared="rows", better=better)
-    return Findings({"geometry": table}, figures_of(shown))
+    l2e, cyclical = (rows.get(("CIFAR-10", name), {}) for name in ("L2E", "cSGMCMC"))
+    claims = {
+        "Draws of L2E are less alike than those of cSGMCMC": exceeds(cyclical.get("cosine"), l2e.get("cosine")),
+        "Barriers between draws of L2E are higher than between those of cSGMCMC": exceeds(
+            l2e.get("error barrier"), cyclical.get("error barrier")
+        ),
+    }
+    return Findings({"geometry": table}, figures_of(shown), claims=claims)
 
 
 def geometry_numbers(record: dict) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""The experiments by name: what each reproduces, the data it needs, and how long it takes on two cores."""
+"""The experiments by name: what each reproduces, the data it needs, and how long it takes on one core."""
 
 import importlib
 import time
@@ -16,7 +16,7 @@ class Experiment(NamedTuple):
     reproduces: str
     data: tuple[str, ...]
     minutes: int
-    """At cpu scale on two cores, with none of its chains there yet."""
+    """At cpu scale on one core, with none of its chains there yet."""
 
 
 _IMAGES = ("fashion_mnist", "cifar10", "cifar100", "tiny_imagenet")

@@ -10,7 +10,7 @@ from roamax.draws import Draws
 from roamax.experiments.findings import Findings
 from roamax.experiments.lab import Lab
 from roamax.experiments.problems import Problem
-from roamax.experiments.tables import Table, Value
+from roamax.experiments.tables import Table, Value, exceeds
 from roamax.report.figures import INK, new_figure
 from roamax.samplers.hmc import hmc
 from roamax.sampling import sample
@@ -45,7 +45,13 @@ def run(lab: Lab) -> Findings:
     means = {name: [_means(task, one) for one in found] for name, found in draws.items() if found}
     rows = {("width of the band", name): _widths(found) for name, found in means.items()}
     table = Table("Width of the 95 % band of the mean", ("Metric", "Method"), tuple(REGIONS), rows, compared="rows")
-    return Findings({"bands": table}, {"bands": _figure(task, {name: found[0] for name, found in means.items()})})
+    in_gap = {name: row["in the gap"] for (_, name), row in rows.items()}
+    claims = {
+        "In the gap, the band of L2E is wider than that of DE": exceeds(in_gap.get("L2E"), in_gap.get("DE")),
+        "In the gap, the band of HMC is wider than that of L2E": exceeds(in_gap.get("HMC"), in_gap.get("L2E")),
+    }
+    figure = _figure(task, {name: found[0] for name, found in means.items()})
+    return Findings({"bands": table}, {"bands": figure}, claims=claims)
 
 
 def _hmc(lab: Lab, task: Task, seed: int) -> Draws:

@@ -6,6 +6,7 @@ from typing import Any
 
 from roamax import runs, storage
 from roamax.errors import FileError, check
+from roamax.experiments.findings import claim_sentences
 from roamax.experiments.tables import Table, markdown
 
 HEAD = """# Results
@@ -50,6 +51,9 @@ def _section(results: Mapping[str, Any], figures: Mapping[str, str]) -> str:
         parts += [f"**{stored['title']}**", markdown(Table.from_json(stored))]
         if name in results["orderings"]:
             parts.append(results["orderings"][name])
+    claims = claim_sentences(results)
+    if claims:
+        parts.append("The paper finds:\n\n" + "\n".join(f"- {sentence}" for sentence in claims))
     verdict = results["data"].get("verdict")
     if verdict:
         parts.append("L2E: " + "; ".join(f"{label}: {word}" for label, word in verdict.items()) + ".")

@@ -27,6 +27,11 @@ class Value(NamedTuple):
 Rows = Mapping[Key, Mapping[str, Value]]
 
 
+def exceeds(first: Value | None, second: Value | None) -> bool | None:
+    """Whether the first mean is above the second; None where one was not measured."""
+    return None if first is None or second is None else first.mean > second.mean
+
+
 @dataclass(frozen=True)
 class Table:
     """Rows named by `heads`, and a column for each of `columns`.

@@ -39,9 +39,14 @@ def run(lab: Lab) -> Findings:
         figures["contours"] = _contours(landscape.network_contours(lab.weights.get("L2E", "l2e")))
     columns = ("early", "late", "late / early")
     rows = {key: _early_and_late(np.asarray(record.squared_norm)) for key, record in records.items()}
-    return Findings(
-        {"steps": Table("Squared length of a step", ("Data set", "Method"), columns, rows, digits=5)}, figures
-    )
+    claims = {
+        f"On {label}, the steps of {name} are {'longer' if name == 'L2E' else 'shorter'} at the minimum than early": (
+            (row["late / early"].mean > 1) == (name == "L2E")
+        )
+        for (label, name), row in rows.items()
+    }
+    table = Table("Squared length of a step", ("Data set", "Method"), columns, rows, digits=5)
+    return Findings({"steps": table}, figures, claims=claims)
 
 
 def _early_and_late(squares: np.ndarray) -> dict[str, Value]:
