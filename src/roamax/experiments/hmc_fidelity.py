@@ -85,13 +85,14 @@ def _fidelity(lab: Lab, problem: Problem, reference: np.ndarray) -> dict[tuple[s
 def _own_nuts(lab: Lab) -> tuple[np.ndarray, dict[str, float]]:
     """The predictive of NUTS on the small network, and the R-hat of its log-probabilities over chains."""
     task = lab.task(SMALL.task)
-    x = task.test[0]
+    x, out = task.test[0], lab.runs / "digits-nuts"
+    lab.count_time(out)
     draws = sample(
         jax.random.key(0),
         nuts(task.posterior, adaptation_steps=NUTS["burn_in"]),
         task.init,
         task.train,
-        out=lab.runs / "digits-nuts",
+        out=out,
         progress=lab.progress,
         **NUTS,
     )

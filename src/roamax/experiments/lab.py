@@ -143,6 +143,10 @@ class Lab:
         engine = lookup({"local": _here, "ray": functools.partial(_on_ray, self.address)}, self.engine, "engine")
         return engine(function, jobs)
 
+    def count_time(self, folder: Path) -> None:
+        """Count what the run in a folder has taken so far as time of this experiment, which it is spared."""
+        self.seconds_before.setdefault(folder, runs.seconds_taken(folder / "state") or 0.0)
+
     def note(self, text: str) -> None:
         """Say once what could not be done."""
         if text not in self.notes:
@@ -165,7 +169,7 @@ class Lab:
             self.runs
             / f"{_slug(spec.data)}-{_slug(name)}-{_digest(spec, method, bool(hyper.get('augment')))}-seed{seed}"
         )
-        self.seconds_before.setdefault(folder, runs.seconds_taken(folder / "state") or 0.0)
+        self.count_time(folder)
         draws = sample(
             jax.random.key(seed),
             method.sampler,

@@ -10,7 +10,7 @@ import numpy as np
 from roamax import meta
 from roamax.experiments.findings import Findings
 from roamax.experiments.lab import Lab
-from roamax.experiments.tables import Table, Value
+from roamax.experiments.tables import Rows, Table, Value
 from roamax.meta import PRESETS, Stage, TrainConfig
 from roamax.report.figures import INK, new_figure
 
@@ -47,6 +47,7 @@ def run(lab: Lab) -> Findings:
     for name, by_size in configs(lab.scale).items():
         for size, config in by_size.items():
             out = lab.runs / f"meta-{name.lower()}-{size:g}"
+            lab.count_time(out)
             trained = meta.train(config, out, engine=meta.LocalEngine, show=lab.progress)
             losses = _losses(trained.out / "log.csv")
             label = f"step size {size:g}"
@@ -60,16 +61,21 @@ def run(lab: Lab) -> Findings:
             }
     columns = ("first", "last", "best validation")
     table = Table("Meta-loss", ("Sampler", "Run"), columns, rows)
-    last = {name: [row["last"].mean for (sampler, _), row in rows.items() if sampler == name] for name in curves}
     claims = {
         "The loss of L2E falls with every step size": all(
             row["last"].mean < row["first"].mean for (name, _), row in rows.items() if name == "L2E"
         ),
-        "Where it ends depends less on the step size with L2E than with Meta-SGMCMC": bool(
-            np.ptp(last["L2E"]) < np.ptp(last["Meta-SGMCMC"])
+        "Where it ends depends less on the step size with L2E than with Meta-SGMCMC": (
+            _spread(rows, "L2E") < _spread(rows, "Meta-SGMCMC")
         ),
     }
     return Findings({"meta-loss": table}, {"meta-loss": _figure(curves)}, {"losses": curves}, claims)
+
+
+def _spread(rows: Rows, sampler: str) -> float:
+    """How far apart the last losses of a sampler's runs are; a run that ends nowhere is infinitely far."""
+    last = [row["last"].mean for (name, _), row in rows.items() if name == sampler]
+    return float(np.ptp(np.nan_to_num(last, nan=np.inf)))
 
 
 def _losses(path: Any) -> list[float]:

@@ -56,6 +56,7 @@ def run(lab: Lab) -> Findings:
 
 def _hmc(lab: Lab, task: Task, seed: int) -> Draws:
     key, sampler, out = jax.random.key(seed), hmc(task.posterior, **HMC), lab.runs / f"sine-hmc-seed{seed}"
+    lab.count_time(out)
     return sample(key, sampler, task.init, task.train, out=out, progress=lab.progress, **HMC_DRAWS)
 
 
