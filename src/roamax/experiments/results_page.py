@@ -11,9 +11,15 @@ from roamax.experiments.tables import Table, markdown
 
 HEAD = """# Results
 
-Every number here was measured by the command named above it; the page itself is made by `roamax experiment page`.
-Below each row of ours stands the paper's, where it has one: it was measured on accelerators, with far larger networks
-and longer runs than the `cpu` scale has. Bold is the best of its row or column.
+Every number here was measured by the command named above it, and the page itself is made by `roamax experiment page`
+from the `results.json` that each command wrote. Below each row of ours stands the paper's, where it has one: it was
+measured on accelerators, with far larger networks and longer runs than the `cpu` scale has. Bold is the best of its
+row or column.
+
+DE is a deep ensemble, cSGMCMC cyclical SGHMC; both are tuned to each data set on validation data, but at `cpu` scale
+not to IMDB. L2E and its variants take one setting, that of their card, everywhere. HMC on CIFAR-10 is the published
+predictive of a large network. ACC and NLL are of the averaged prediction, ECE is its calibration error, KLD the mean
+divergence between the predictions of draws: higher is more diverse.
 """
 
 
