@@ -62,14 +62,18 @@ def run(lab: Lab) -> Findings:
             rows |= _fidelity(lab, problems[0], published_hmc(lab)[0])
         except FileError as error:
             lab.note(str(error))
-    record = {}
+    record: dict[str, Value] = {}
     if lab.scale != "paper":
         probs, record = _own_nuts(lab)
         rows |= _fidelity(lab, SMALL, probs)
     order = dict(sorted(rows.items(), key=lambda item: item[0][0]))
     better = {"Agreement": "max", "Total Var": "min"}
     table = Table("Fidelity to HMC", ("Metric", "Data set"), METHODS, order, PAPER, better=better, digits=4)
-    return Findings({"fidelity": table}, data={"nuts": record})
+    tables = {"fidelity": table}
+    if record:
+        nuts_row = {("digits", "NUTS"): record}
+        tables["rhat"] = Table("R-hat of NUTS, of log-probabilities", ("Data set", "Method"), tuple(record), nuts_row)
+    return Findings(tables)
 
 
 def _fidelity(lab: Lab, problem: Problem, reference: np.ndarray) -> dict[tuple[str, str], dict[str, Value]]:
@@ -82,7 +86,7 @@ def _fidelity(lab: Lab, problem: Problem, reference: np.ndarray) -> dict[tuple[s
     return methods_as_columns(measure(lab, [problem], METHODS, of_chain))
 
 
-def _own_nuts(lab: Lab) -> tuple[np.ndarray, dict[str, float]]:
+def _own_nuts(lab: Lab) -> tuple[np.ndarray, dict[str, Value]]:
     """The predictive of NUTS on the small network, and the R-hat of its log-probabilities over chains."""
     task = lab.task(SMALL.task)
     x, out = task.test[0], lab.runs / "digits-nuts"
@@ -98,5 +102,5 @@ def _own_nuts(lab: Lab) -> tuple[np.ndarray, dict[str, float]]:
     )
     outputs = diagnostics.function_space(lambda params, x: jax.nn.log_softmax(task.apply(params, x)), draws, x[:64])
     rhat = diagnostics.rhat(outputs)
-    record = {"rhat_share_under_1.1": diagnostics.share_under(rhat), "rhat_median": float(np.median(rhat))}
+    record = {"median": Value(float(np.median(rhat))), "share under 1.1": Value(diagnostics.share_under(rhat))}
     return np.asarray(predict(task.apply, draws, x)), record

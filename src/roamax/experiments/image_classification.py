@@ -61,21 +61,23 @@ def _hmc(lab: Lab) -> dict[str, float]:
 def _figure(curves: Mapping[tuple[str, str], Any], rows: Mapping[tuple[str, str], Mapping[str, Value]]) -> Any:
     labels = list(dict.fromkeys(label for label, _ in curves))
     figure, axes = new_figure(len(labels), 2, width=3.4, height=2.6)
+    lines: dict[str, Any] = {}
     for column, label in enumerate(labels):
         for row, key in enumerate(("acc", "nll")):
             axis = axes[row, column]
-            for name in METHODS:
+            for number, name in enumerate(METHODS):
                 if (label, name) not in curves:
                     continue
                 found = curves[label, name]
                 values = np.array([curve[key] for curve in found])
                 mean, spread = values.mean(axis=0), values.std(axis=0)
-                axis.plot(found[0]["draws"], mean, marker="o", markersize=3, label=name)
-                axis.fill_between(found[0]["draws"], mean - spread, mean + spread, alpha=0.2)
+                color = f"C{number}"
+                (lines[name],) = axis.plot(found[0]["draws"], mean, marker="o", markersize=3, color=color)
+                axis.fill_between(found[0]["draws"], mean - spread, mean + spread, alpha=0.2, color=color)
             if "HMC" in rows.get((key.upper(), label), {}):
-                axis.axhline(rows[key.upper(), label]["HMC"].mean, color=INK, linestyle="--", label="HMC")
+                lines["HMC"] = axis.axhline(rows[key.upper(), label]["HMC"].mean, color=INK, linestyle="--")
             axis.set_xlabel("number of draws", fontsize=8)
             axis.set_ylabel(f"test {key.upper()}", fontsize=8)
         axes[0, column].set_title(label, fontsize=9)
-    axes[0, 0].legend(fontsize=7, frameon=False, labelcolor=INK)
+    axes[0, 0].legend(list(lines.values()), list(lines), fontsize=7, frameon=False, labelcolor=INK)
     return figure

@@ -25,24 +25,26 @@ EXPERIMENTS = {
         "image_classification", "accuracy and NLL against the number of draws", _IMAGES, 20
     ),
     "hmc-fidelity": Experiment("hmc_fidelity", "agreement and total variation to HMC", ("cifar10", "digits"), 15),
-    "multimodality": Experiment("multimodality", "cosine similarity, error surface and segments", ("cifar10",), 15),
-    "ood": Experiment("ood", "AUROC on foreign data", ("fashion_mnist", "cifar10", "cifar100", "svhn", "mnist"), 20),
-    "corruption": Experiment("corruption", "accuracy by severity on CIFAR-10-C", ("cifar10",), 20),
-    "convergence": Experiment("convergence", "ESS/s and cR-hat, whole and by layer", _IMAGES, 20),
+    "multimodality": Experiment("multimodality", "cosine similarity, error surface and segments", ("cifar10",), 20),
+    "ood": Experiment("ood", "AUROC on foreign data", ("fashion_mnist", "cifar10", "cifar100", "svhn", "mnist"), 21),
+    "corruption": Experiment("corruption", "accuracy by severity on CIFAR-10-C", ("cifar10",), 21),
+    "convergence": Experiment("convergence", "ESS/s and cR-hat, whole and by layer", _IMAGES, 16),
     "update-analysis": Experiment(
-        "update_analysis", "step lengths and training NLL over a run; contours of the network", ("cifar10",), 5
+        "update_analysis", "step lengths and training NLL over a run; contours of the network", ("cifar10",), 6
     ),
-    "meta-loss": Experiment("meta_loss", "meta-loss over outer steps for several step sizes", ("digits",), 15),
-    "objective": Experiment("objective", "BMA against CE meta-loss: barriers between draws", ("cifar10",), 10),
-    "ablation": Experiment("ablation", "small, precond and full L2E", _IMAGES, 20),
-    "kinetic": Experiment("kinetic", "Kinetic L2E against L2E", _IMAGES, 20),
-    "text": Experiment("text", "IMDB with a CNN-LSTM", ("imdb",), 20),
-    "meta-sgmcmc": Experiment("gong", "generalisation tables of Gong et al.", ("mnist", "cifar10"), 20),
-    "regression-1d": Experiment("regression_1d", "predictive band on a sine with a gap", (), 5),
+    "meta-loss": Experiment("meta_loss", "meta-loss over outer steps for several step sizes", ("digits",), 6),
+    "objective": Experiment("objective", "BMA against CE meta-loss: barriers between draws", ("cifar10",), 20),
+    "ablation": Experiment("ablation", "small, precond and full L2E", _IMAGES, 32),
+    "kinetic": Experiment("kinetic", "Kinetic L2E against L2E", _IMAGES, 21),
+    "text": Experiment("text", "IMDB with a CNN-LSTM", ("imdb",), 45),
+    "meta-sgmcmc": Experiment("gong", "generalisation tables of Gong et al.", ("mnist", "cifar10"), 15),
+    "regression-1d": Experiment("regression_1d", "predictive band on a sine with a gap", (), 6),
     "augmentation": Experiment("augmentation", "random crop and flip, temperature tuned", ("cifar10", "cifar100"), 20),
-    "cost": Experiment("cost", "seconds per epoch of each method", ("fashion_mnist", "cifar10"), 5),
-    "tune": Experiment("tune", "the paper's grid search on validation data", ("fashion_mnist",), 20),
-    "transfer": Experiment("transfer", "L2E untuned against tuned methods on unseen tasks", (*_IMAGES[:2], "imdb"), 20),
+    "cost": Experiment("cost", "seconds per epoch of each method", ("fashion_mnist", "cifar10"), 3),
+    "tune": Experiment("tune", "the paper's grid search on validation data", ("fashion_mnist",), 25),
+    "transfer": Experiment(
+        "transfer", "L2E untuned against tuned methods on unseen tasks", (*_IMAGES[:2], "imdb"), 200
+    ),
 }
 
 
