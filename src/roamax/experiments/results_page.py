@@ -46,24 +46,24 @@ def write_page(folders: Sequence[Path], out: Path) -> list[Path]:
 def _section(results: Mapping[str, Any], figures: Mapping[str, str]) -> str:
     made = results["made_by"]
     versions = ", ".join(f"{name} {number}" for name, number in made["versions"].items())
-    what = results["reproduces"]
+    name, what = results["experiment"], results["reproduces"]
     parts = [
-        f"## {results['experiment']}",
+        f"## {name}",
         f"{what[:1].upper()}{what[1:]}. Scale `{results['scale']}`, {len(results['seeds'])} seeds, "
         f"{results['minutes']:.0f} minutes with {made['cores']} of the machine's cores.",
-        f"```\nroamax experiment {results['experiment']} --scale {results['scale']}\n```",
+        f"```\nroamax experiment {name} --scale {results['scale']} --out results/{name}\n```",
     ]
-    for name, stored in results["tables"].items():
+    for key, stored in results["tables"].items():
         parts += [f"**{stored['title']}**", markdown(Table.from_json(stored))]
-        if name in results["orderings"]:
-            parts.append(results["orderings"][name])
+        if key in results["orderings"]:
+            parts.append(results["orderings"][key])
     claims = claim_sentences(results)
     if claims:
         parts.append("The paper finds:\n\n" + "\n".join(f"- {sentence}" for sentence in claims))
     verdict = results["data"].get("verdict")
     if verdict:
         parts.append("L2E: " + "; ".join(f"{label}: {word}" for label, word in verdict.items()) + ".")
-    parts += [f"![{results['experiment']}: {name}]({path})" for name, path in figures.items()]
+    parts += [f"![{name}: {figure}]({path})" for figure, path in figures.items()]
     if results["notes"]:
         parts.append("Not measured here:\n\n" + "\n".join(f"- {note}" for note in results["notes"]))
     return "\n\n".join([*parts, f"*{versions}, seed {made['seed']}.*", ""])
