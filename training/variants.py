@@ -1,9 +1,10 @@
-"""One recipe for every learned sampler that ships, so that what differs between them is what they are.
+"""The recipes of the learned samplers that ship.
 
 python training/variants.py NAME [--seed 0] [--out training/NAME]     NAME is one of VARIANTS; run again, it goes on
 
-Backpropagation through 150 and then 400 steps of the smallest perceptrons at 14x14, MNIST and Fashion-MNIST. Weights
-are chosen by runs of 2,000 steps with a shorter step, also on perceptrons with 784 inputs and on few examples.
+All are trained on the smallest perceptrons at 14x14, MNIST and Fashion-MNIST: L2E and its ablations by backpropagation
+through 150 and then 400 steps, the others through truncations of long unrolls. Weights are chosen by runs of 2,000
+steps, also on perceptrons with 784 inputs and on few examples; L2E's with a shorter step.
 """
 
 import argparse

@@ -151,6 +151,6 @@ CPU = {
 }
 """Two cores, minutes: fewer and shorter draws, halved images, a small network. Learned samplers take what their cards
 say. The others' numbers were found by the search of `roamax experiment tune`, on validation data; CIFAR-100 and
-Tiny-ImageNet have those of CIFAR-10."""
+Tiny-ImageNet have those of CIFAR-10, and those of IMDB are first guesses."""
 
 SCALES: dict[str, dict[str, Problem]] = {"cpu": CPU, "paper": PAPER}
