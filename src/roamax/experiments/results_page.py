@@ -17,9 +17,9 @@ measured on accelerators, with far larger networks and longer runs than the `cpu
 row or column.
 
 DE is a deep ensemble, cSGMCMC cyclical SGHMC; both are tuned to each data set on validation data, but at `cpu` scale
-not to IMDB, digits and the sine. L2E and its variants take one setting, that of their card, everywhere. HMC on CIFAR-10
-is the published predictive of a large network. ACC and NLL are of the averaged prediction, ECE is its calibration error,
-KLD the mean divergence between the predictions of draws: higher is more diverse.
+not to IMDB, digits and the sine. L2E and its variants take one setting, that of their card, everywhere. HMC on
+CIFAR-10 is the published predictive of a large network. ACC and NLL are of the averaged prediction, ECE is its
+calibration error, KLD the mean divergence between the predictions of draws: higher is more diverse.
 """
 
 
