@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from roamax import meta, models, progress, storage
 from roamax.cli import COMMANDS, completion, find, main, parsing
 from roamax.cli.output import FORMATS
+from roamax.cli.start import start_jax
 from roamax.experiments import demo
 from roamax.samplers.named import NAMES
 
@@ -289,6 +291,15 @@ def test_interrupted_sampling_says_how_to_go_on_and_goes_on_from_there(tmp_path,
     storage.write_json(folder / "config.json", {**config, "num_samples": drawn})
     main([*words[:-1], str(drawn + 1), "--out", str(folder), "--json"])
     assert json.loads(capsys.readouterr().out)["draws"] == drawn + 1
+
+
+def test_half_a_program_in_the_cache_is_not_spoken_of():
+    with warnings.catch_warnings(record=True) as spoken:
+        warnings.simplefilter("always")
+        start_jax()
+        warnings.warn("Error reading persistent compilation cache entry for 'jit_f': ValueError: empty", stacklevel=1)
+        warnings.warn("something else", stacklevel=1)
+    assert [str(warning.message) for warning in spoken] == ["something else"]
 
 
 def test_interrupted_meta_training_says_how_to_go_on_and_goes_on_from_there(tmp_path, capsys):
