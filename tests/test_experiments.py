@@ -9,7 +9,7 @@ import pytest
 
 from roamax import storage, trees
 from roamax.errors import InputError
-from roamax.experiments import augmentation, corruption, cost, hmc_fidelity, ood, regression_1d, search
+from roamax.experiments import augmentation, corruption, cost, hmc_fidelity, ood, regression_1d, search, transfer
 from roamax.experiments.lab import Lab
 from roamax.experiments.methods import LEARNED, method
 from roamax.experiments.problems import PAPER, SCALES, Problem
@@ -191,6 +191,22 @@ def test_methods_in_rows_are_compared_within_a_data_set():
     assert "| A | DE | **0.9** |" in markdown(table)
     assert "| B | DE | 0.1 |" in markdown(table)
     assert table.orderings().startswith("1 of the 1 orderings")
+
+
+def test_transfer_says_where_l2e_stands():
+    rival = Value(0.3, 0.03)
+    nll = {
+        ("NLL", label): {"L2E": Value(ours, 0.04), "DE, tuned": rival, "SGHMC, tuned": Value(math.inf)}
+        for label, ours in (("A", 0.2), ("B", 0.34), ("C", 0.36))
+    }
+    assert list(transfer.standing(nll)) == [
+        "NLL of L2E, ahead of the best of the others: A (DE, tuned).",
+        "NLL of L2E, level with the best of the others: B (DE, tuned).",
+        "NLL of L2E, behind the best of the others: C (DE, tuned).",
+    ]
+    low, high = ({key: Value(value) for key in transfer.BETTER} for value in (0.1, 0.2))
+    diversity = {("A", "L2E"): high, ("A", transfer.CYCLICAL): low, ("B", "L2E"): low, ("B", transfer.CYCLICAL): high}
+    assert next(transfer.more_diverse(diversity)) == "KLD of L2E above that of cSGMCMC, tuned, on 1 of 2: A."
 
 
 def test_the_page_holds_every_table_and_figure(laboratory, tmp_path):

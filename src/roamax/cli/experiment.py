@@ -134,6 +134,7 @@ def _show(results: dict[str, Any], out: Path) -> None:
         table = Table.from_json(stored)
         console.print(f"\n{table.title}", style="bold")
         console.print(markdown(table), markup=False, highlight=False, soft_wrap=True)
-    for sentence in (*results["orderings"].values(), *claim_sentences(results), *results["notes"]):
+    said = (*results["orderings"].values(), *claim_sentences(results), *results["remarks"], *results["notes"])
+    for sentence in said:
         console.print(f"\n{sentence}", markup=False, highlight=False)
     console.print(f"\nResults: {out}", highlight=False)

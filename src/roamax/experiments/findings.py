@@ -1,7 +1,7 @@
 """What an experiment found, and its files: results.json, tables in Markdown and LaTeX, figures as PNG and PDF."""
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,14 @@ class Findings:
     """Tables and matplotlib figures by a short name, and `data` behind them as JSON holds it.
 
     `claims` are what the paper shows in a figure or says, and whether it holds here; None for what was not measured.
+    `remarks` are sentences about what is in the tables, where the paper has nothing to compare with.
     """
 
     tables: Mapping[str, Table] = field(default_factory=dict)
     figures: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, Any] = field(default_factory=dict)
     claims: Mapping[str, bool | None] = field(default_factory=dict)
+    remarks: Sequence[str] = ()
 
 
 def write(folder: Path, about: Mapping[str, Any], found: Findings) -> dict[str, Any]:
@@ -32,6 +34,7 @@ def write(folder: Path, about: Mapping[str, Any], found: Findings) -> dict[str, 
         "tables": {name: table.to_json() for name, table in found.tables.items()},
         "orderings": {name: table.orderings() for name, table in found.tables.items() if table.orderings()},
         "claims": {claim: holds for claim, holds in found.claims.items() if holds is not None},
+        "remarks": list(found.remarks),
         "data": dict(found.data),
         "figures": list(found.figures),
     }

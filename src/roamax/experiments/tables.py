@@ -32,6 +32,11 @@ def exceeds(first: Value | None, second: Value | None) -> bool | None:
     return None if first is None or second is None else first.mean > second.mean
 
 
+def are_level(first: Value, second: Value) -> bool:
+    """Whether two means differ by less than the standard deviation of the difference between seeds."""
+    return abs(first.mean - second.mean) < math.hypot(first.sd or 0.0, second.sd or 0.0)
+
+
 @dataclass(frozen=True)
 class Table:
     """Rows named by `heads`, and a column for each of `columns`.
@@ -134,13 +139,13 @@ class Table:
     def _groups(self) -> Iterator[tuple[str, dict[str, Value], dict[str, Value]]]:
         if self.compared == "columns":
             for key in self.paper:
-                yield ", ".join(key), dict(self.paper[key]), _finite(self.rows.get(key, {}))
+                yield ", ".join(key), dict(self.paper[key]), finite(self.rows.get(key, {}))
             return
         for prefix in dict.fromkeys(key[:-1] for key in self.paper):
             for column in self.columns:
                 example = (*prefix, "")
                 paper, ours = (dict(self._rivals(rows, example, column)) for rows in (self.paper, self.rows))
-                yield ", ".join([*prefix, column]), paper, _finite(ours)
+                yield ", ".join([*prefix, column]), paper, finite(ours)
 
 
 def markdown(table: Table) -> str:
@@ -175,13 +180,13 @@ def escape(text: str) -> str:
     return text.replace("–", "--").replace("±", r"$\pm$")
 
 
-def _finite(row: Mapping[str, Value]) -> dict[str, Value]:
+def finite(row: Mapping[str, Value]) -> dict[str, Value]:
+    """A row without what diverged."""
     return {name: value for name, value in row.items() if math.isfinite(value.mean)}
 
 
 def _noise(lower: Value, higher: Value) -> str:
-    spread = math.hypot(lower.sd or 0.0, higher.sd or 0.0)
-    return " (within the noise)" if lower.mean - higher.mean < spread else ""
+    return " (within the noise)" if are_level(lower, higher) else ""
 
 
 def _value(pair: Sequence[float | None]) -> Value:
