@@ -9,21 +9,21 @@ from typing import Any
 from roamax import storage
 from roamax.experiments import tables
 from roamax.experiments.compare import write_results
-from roamax.experiments.tables import Table
+from roamax.experiments.tables import Holds, Table
 
 
 @dataclass(frozen=True)
 class Findings:
     """Tables and matplotlib figures by a short name, and `data` behind them as JSON holds it.
 
-    `claims` are what the paper shows in a figure or says, and whether it holds here; None for what was not measured.
+    `claims` are what the paper shows in a figure or says, and whether it holds here.
     `remarks` are sentences about what is in the tables, where the paper has nothing to compare with.
     """
 
     tables: Mapping[str, Table] = field(default_factory=dict)
     figures: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, Any] = field(default_factory=dict)
-    claims: Mapping[str, bool | None] = field(default_factory=dict)
+    claims: Mapping[str, Holds] = field(default_factory=dict)
     remarks: Sequence[str] = ()
 
 
@@ -52,6 +52,5 @@ def write(folder: Path, about: Mapping[str, Any], found: Findings) -> dict[str, 
 
 def claim_sentences(results: Mapping[str, Any]) -> list[str]:
     """The paper's claims in what results.json holds, and whether each holds here; files of before had none."""
-    return [
-        f"{claim}: {'holds' if holds else 'does not hold'} here." for claim, holds in results.get("claims", {}).items()
-    ]
+    words = {True: "holds", False: "does not hold", "level": "cannot be told from the noise"}
+    return [f"{claim}: {words[holds]} here." for claim, holds in results.get("claims", {}).items()]

@@ -119,7 +119,7 @@ def _halved(data: str, model: str, batch_size: int = 128, **options: Any) -> Tas
     return TaskSpec(data, model, options, halve=True, train_size=40960, batch_size=batch_size)
 
 
-_RESNET = {"DE": (0.03, 0.1, 1e-4), "cSGMCMC": (1e-6, 0.1, 5e-4)}
+_RESNET = {"DE": (0.03, 0.1, 1e-4), "SGHMC": (1e-6, 0.1, 1e-4), "cSGMCMC": (1e-6, 0.1, 5e-4)}
 _FEW = 300, 10, 100, 4
 CPU = {
     "fashion_mnist": _cpu(
@@ -135,7 +135,11 @@ CPU = {
         TaskSpec("mnist", "mlp", {"hidden": [100, 100]}),
         {"DE": (0.1, 0.05, 1e-4), "SGHMC": (2e-6, 0.1, 1e-4), "cSGMCMC": (4e-6, 0.1, 1e-4)},
     ),
-    "cifar10_cnn": _cpu("CIFAR-10, CNN", _halved("cifar10", "cnn_cifar"), {}),
+    "cifar10_cnn": _cpu(
+        "CIFAR-10, CNN",
+        _halved("cifar10", "cnn_cifar"),
+        {"DE": (0.03, 0.05, 1e-4), "SGHMC": (4e-7, 0.05, 1e-3), "cSGMCMC": (1e-6, 0.1, 1e-4)},
+    ),
     "cifar10_wide": _cpu("CIFAR-10, wide CNN", _halved("cifar10", "cnn", channels=12, depth=4, residual=True), {}),
     "regression": _cpu(
         "1-D regression",

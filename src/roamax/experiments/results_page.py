@@ -48,7 +48,7 @@ def write_page(folders: Sequence[Path], out: Path) -> list[Path]:
 def _section(results: Mapping[str, Any], figures: Mapping[str, str]) -> str:
     made = results["made_by"]
     versions = ", ".join(f"{name} {number}" for name, number in made["versions"].items())
-    name, what = results["experiment"], results["reproduces"]
+    name, what = results["experiment"], results["reproduces"].rstrip(".")
     parts = [
         f"## {name}",
         f"{what[:1].upper()}{what[1:]}. Scale `{results['scale']}`, {len(results['seeds'])} seeds, "

@@ -27,14 +27,20 @@ class Value(NamedTuple):
 Rows = Mapping[Key, Mapping[str, Value]]
 
 
-def exceeds(first: Value | None, second: Value | None) -> bool | None:
-    """Whether the first mean is above the second; None where one was not measured."""
-    return None if first is None or second is None else first.mean > second.mean
+Holds = bool | str | None
+"""Whether something holds here; "level" where that cannot be told from the noise, None where it was not measured."""
 
 
 def are_level(first: Value, second: Value) -> bool:
     """Whether two means differ by less than the standard deviation of the difference between seeds."""
     return abs(first.mean - second.mean) < math.hypot(first.sd or 0.0, second.sd or 0.0)
+
+
+def exceeds(first: Value | None, second: Value | None) -> Holds:
+    """Whether the first mean is above the second."""
+    if first is None or second is None:
+        return None
+    return "level" if are_level(first, second) else first.mean > second.mean
 
 
 @dataclass(frozen=True)

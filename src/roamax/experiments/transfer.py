@@ -1,13 +1,13 @@
 """L2E as it ships, on tasks that it was not trained on, against methods tuned to each and as they come by default."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from roamax.experiments.findings import Findings
 from roamax.experiments.lab import Chain, Lab
 from roamax.experiments.multimodality import geometry_numbers
 from roamax.experiments.problems import Hyper, Problem
 from roamax.experiments.search import search
-from roamax.experiments.tables import Rows, Table, Value, are_level, exceeds, finite
+from roamax.experiments.tables import Holds, Rows, Table, Value, exceeds, finite
 from roamax.samplers.named import default_learning_rate
 
 PROBLEMS = ("cifar10", "cifar10_cnn", "fashion_mnist", "mnist_mlp", "cifar10_wide", "imdb", "regression")
@@ -66,25 +66,27 @@ def _diversity(chains: list[Chain]) -> dict[str, Value]:
 
 
 def standing(nll: Rows) -> Iterator[str]:
-    """On which tasks L2E is ahead of the best of the others, level with it, or behind."""
-    groups: dict[str, list[str]] = {"ahead of": [], "level with": [], "behind": []}
+    """On which tasks L2E is better than the best of the others, level with it, or worse."""
+    better: dict[str, Holds] = {}
     for (_, label), row in nll.items():
         rivals = {name: value for name, value in finite(row).items() if name != "L2E"}
-        if "L2E" not in row or not rivals:
-            continue
-        best = min(rivals, key=lambda name: rivals[name].mean)
-        ahead = row["L2E"].mean < rivals[best].mean
-        standing = "level with" if are_level(row["L2E"], rivals[best]) else "ahead of" if ahead else "behind"
-        groups[standing].append(f"{label} ({best})")
-    for standing, tasks in groups.items():
-        if tasks:
-            yield f"NLL of L2E, {standing} the best of the others: {', '.join(tasks)}."
+        if "L2E" in row and rivals:
+            best = min(rivals, key=lambda name: rivals[name].mean)
+            better[f"{label} ({best})"] = exceeds(rivals[best], row["L2E"])
+    yield from _grouped("NLL of L2E, {} the best of the others", ("below", "level with", "above"), better)
 
 
 def more_diverse(diversity: Rows) -> Iterator[str]:
     """On which tasks the draws of L2E are more diverse than those of tuned cyclical SGMCMC."""
     labels = [label for label, name in diversity if name == "L2E" and (label, CYCLICAL) in diversity]
-    for key in BETTER if labels else ():
-        more = [label for label in labels if exceeds(diversity[label, "L2E"][key], diversity[label, CYCLICAL][key])]
-        where = f"on {len(more)} of {len(labels)}: {', '.join(more) or 'none'}"
-        yield f"{key} of L2E above that of {CYCLICAL}, {where}."
+    for key in BETTER:
+        above = {label: exceeds(diversity[label, "L2E"][key], diversity[label, CYCLICAL][key]) for label in labels}
+        yield from _grouped(f"{key} of L2E, {{}} that of {CYCLICAL}", ("above", "level with", "below"), above)
+
+
+def _grouped(sentence: str, words: tuple[str, str, str], tasks: Mapping[str, Holds]) -> Iterator[str]:
+    """A sentence for the tasks where something holds, where it cannot be told, and where it does not."""
+    for holds, word in zip((True, "level", False), words, strict=True):
+        found = [task for task, here in tasks.items() if here == holds]
+        if found:
+            yield f"{sentence.format(word)}: {', '.join(found)}."
