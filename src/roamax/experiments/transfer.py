@@ -1,6 +1,8 @@
 """L2E as it ships, on tasks that it was not trained on, against methods tuned to each and as they come by default."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from roamax.experiments.findings import Findings
 from roamax.experiments.lab import Chain, Lab
@@ -8,6 +10,7 @@ from roamax.experiments.multimodality import geometry_numbers
 from roamax.experiments.problems import Hyper, Problem
 from roamax.experiments.search import search
 from roamax.experiments.tables import Holds, Rows, Table, Value, exceeds, finite
+from roamax.report.figures import new_figure
 from roamax.samplers.named import default_learning_rate
 
 PROBLEMS = ("cifar10", "cifar10_cnn", "fashion_mnist", "mnist_mlp", "cifar10_wide", "imdb", "regression")
@@ -40,7 +43,8 @@ def run(lab: Lab) -> Findings:
         "nll": Table("NLL of the averaged prediction", ("Metric", "Task"), COLUMNS, nll, better={"NLL": "min"}),
         "diversity": Table("Diversity of draws", ("Task", "Method"), tuple(BETTER), diversity, {}, "rows", BETTER),
     }
-    return Findings(tables, remarks=[*standing(nll), *more_diverse(diversity)])
+    figures = {"nll": _figure(nll)} if nll else {}
+    return Findings(tables, figures, remarks=[*standing(nll), *more_diverse(diversity)])
 
 
 def _tuned(lab: Lab, problem: Problem, name: str) -> Hyper:
@@ -90,3 +94,20 @@ def _grouped(sentence: str, words: tuple[str, str, str], tasks: Mapping[str, Hol
         found = [task for task, here in tasks.items() if here == holds]
         if found:
             yield f"{sentence.format(word)}: {', '.join(found)}."
+
+
+def _figure(nll: Rows) -> Any:
+    """A panel for each task, with L2E and the tuned methods."""
+    shown = ("L2E", *(name for name in COLUMNS if name.endswith("tuned")))
+    figure, axes = new_figure(4, math.ceil(len(nll) / 4), width=2.4, height=1.6)
+    for axis in axes.flat[len(nll) :]:
+        axis.set_visible(False)
+    for axis, ((_, label), row) in zip(axes.flat, nll.items(), strict=False):
+        for place, name in enumerate(shown):
+            if name in finite(row):
+                axis.errorbar(row[name].mean, -place, xerr=row[name].sd or 0.0, fmt="o", markersize=4, capsize=2)
+        axis.set_ylim(0.5 - len(shown), 0.5)
+        axis.set_yticks([-place for place in range(len(shown))], shown, fontsize=7)
+        axis.set_title(label, fontsize=9)
+        axis.set_xlabel("test NLL", fontsize=8)
+    return figure
