@@ -149,7 +149,7 @@ CPU = {
     "imdb": _cpu(
         "IMDB",
         TaskSpec("imdb", "cnn_lstm", {"embedding": 32}, train_size=20480, test_size=2000, batch_size=32),
-        {},
+        {"DE": (0.3, 0.1, 1e-4), "SGHMC": (2e-6, 0.05, 5e-4), "cSGMCMC": (1e-5, 0.05, 5e-4)},
         (200, 10, 60, 2),
     ),
 }
