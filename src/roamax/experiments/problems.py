@@ -140,7 +140,11 @@ CPU = {
         _halved("cifar10", "cnn_cifar"),
         {"DE": (0.03, 0.05, 1e-4), "SGHMC": (4e-7, 0.05, 1e-3), "cSGMCMC": (1e-6, 0.1, 1e-4)},
     ),
-    "cifar10_wide": _cpu("CIFAR-10, wide CNN", _halved("cifar10", "cnn", channels=12, depth=4, residual=True), {}),
+    "cifar10_wide": _cpu(
+        "CIFAR-10, wide CNN",
+        _halved("cifar10", "cnn", channels=12, depth=4, residual=True),
+        {"DE": (0.03, 0.1, 1e-4), "SGHMC": (4e-7, 0.05, 1e-3), "cSGMCMC": (1e-6, 0.1, 5e-4)},
+    ),
     "regression": _cpu(
         "1-D regression",
         TaskSpec("regression_1d_gap", "mlp_regression", {"hidden": [100, 100], "noise_scale": 0.1}),
