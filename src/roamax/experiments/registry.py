@@ -36,7 +36,7 @@ EXPERIMENTS = {
     "objective": Experiment("objective", "BMA against CE meta-loss: barriers between draws", ("cifar10",), 20),
     "ablation": Experiment("ablation", "small, precond and full L2E", _IMAGES, 32),
     "kinetic": Experiment("kinetic", "Kinetic L2E against L2E", _IMAGES, 21),
-    "text": Experiment("text", "IMDB with a CNN-LSTM", ("imdb",), 50),
+    "text": Experiment("text", "IMDB with a CNN-LSTM", ("imdb",), 14),
     "meta-sgmcmc": Experiment("gong", "generalisation tables of Gong et al.", ("mnist", "cifar10"), 15),
     "regression-1d": Experiment("regression_1d", "predictive band on a sine with a gap", (), 6),
     "augmentation": Experiment("augmentation", "random crop and flip, temperature tuned", ("cifar10", "cifar100"), 20),
