@@ -106,11 +106,11 @@ class Lab:
     _tasks: dict[TaskSpec, Task] = field(default_factory=dict)
 
     def problems(self, *names: str) -> list[Problem]:
-        """Those of the problems whose data are here; a note says how to get the others."""
+        """Those that the scale has and whose data are here; a note says how to get the others."""
         known = lookup(SCALES, self.scale, "scale")
         for name in self.only:
             lookup(known, name, "problems")
-        wanted = [name for name in names if name in (self.only or names)]
+        wanted = [name for name in names if name in known and name in (self.only or names)]
         return [known[name] for name in wanted if self.is_here(known[name].task)]
 
     def task(self, spec: TaskSpec) -> Task:

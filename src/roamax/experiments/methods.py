@@ -60,17 +60,17 @@ def _sghmc(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
 
 
 def _cyclical(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
+    # A whole number of cycles has to take all the steps, and one draw comes from each of the last ones.
+    cycle = max(length for length in range(1, problem.thinning + 1) if problem.steps % length == 0)
     sampler = cyclical(
         task.posterior,
         **_momentum(hyper),
-        cycle_length=problem.thinning,
+        cycle_length=cycle,
         exploration_ratio=hyper["exploration_ratio"],
         temperature=hyper.get("temperature", 1.0),
     )
-    sampling_part = problem.thinning - round(hyper["exploration_ratio"] * problem.thinning)
-    # Whole cycles go before the first draw, and one draw is taken at the end of each after that.
-    before = problem.burn_in // problem.thinning * problem.thinning
-    return Method(name, sampler, problem.draws, before, sampling_part, task.batch_size)
+    sampling_part = cycle - round(hyper["exploration_ratio"] * cycle)
+    return Method(name, sampler, problem.draws, problem.steps - problem.draws * cycle, sampling_part, task.batch_size)
 
 
 def _learned(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
