@@ -17,7 +17,7 @@ from roamax.draws import Draws
 from roamax.errors import DivergenceError
 from roamax.estimator_parts import Defaults, Scaling
 from roamax.models import Model
-from roamax.samplers.named import BY_CYCLES, FULL_BATCH, default_lr, one_draw_a_cycle
+from roamax.samplers.named import BY_CYCLES, FULL_BATCH, default_learning_rate, one_draw_a_cycle
 from roamax.sampling import sample
 from roamax.tasks import Task, make_task
 from roamax.types import Key, Sampler
@@ -143,7 +143,7 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
         name = self.sampler
         if not isinstance(name, str):
             return {}
-        lr = LEARNING_RATE if name == "psgld" else default_lr(name, self._defaults is REGRESSION)
+        lr = LEARNING_RATE if name == "psgld" else default_learning_rate(name, self._defaults is REGRESSION)
         options = {"lr": lr if self.learning_rate is None else self.learning_rate}
         if self.temperature is not None:
             options["temperature"] = self.temperature

@@ -16,8 +16,9 @@ from roamax.experiments.problems import Problem
 STEP_SIZES = (2e-7, 4e-7, 1e-6, 2e-6, 4e-6, 1e-5)
 LEARNED_STEP_SIZES = (*STEP_SIZES, 2e-5, 1e-4, 2e-4)
 LEARNING_RATES = (0.01, 0.03, 0.1, 0.3)
+REGRESSION_STEP_SIZES = (2e-8, 4e-8, 1e-7, 2e-7, 4e-7)
 REGRESSION_RATES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3)
-"""A Gaussian likelihood with little noise is steep: the rates of classification diverge on it."""
+"""A Gaussian likelihood with little noise is steep: what suits classification diverges on it."""
 MOMENTUM_DECAYS = (0.01, 0.05, 0.1, 0.3, 0.5)
 WEIGHT_DECAYS = (1e-4, 5e-4, 1e-3)
 START = {"momentum_decay": 0.1, "weight_decay": 5e-4}
@@ -32,8 +33,8 @@ class Trial(NamedTuple):
 
 def axes(name: str, is_regression: bool = False) -> dict[str, Sequence[float]]:
     """What is searched over for a method."""
-    rates = REGRESSION_RATES if is_regression else LEARNING_RATES
-    sizes = {"DE": rates, "L2E": LEARNED_STEP_SIZES}.get(name, STEP_SIZES)
+    rates, sizes = (REGRESSION_RATES, REGRESSION_STEP_SIZES) if is_regression else (LEARNING_RATES, STEP_SIZES)
+    sizes = {"DE": rates, "L2E": LEARNED_STEP_SIZES}.get(name, sizes)
     return {"step_size": sizes, "momentum_decay": MOMENTUM_DECAYS, "weight_decay": WEIGHT_DECAYS}
 
 

@@ -64,11 +64,6 @@ def named_sampler(
     return build(posterior, **{**settings, **options})
 
 
-def default_lr(name: str, regression: bool) -> float | None:
-    """The learning rate that `named_sampler` takes where none is given; None for samplers without one."""
-    return (_REGRESSION_LR if regression else _CLASSIFICATION_LR).get(name)
-
-
 def one_draw_a_cycle(sampler: Sampler) -> int:
     """The `thinning` that takes one draw at the end of each cycle, or of each member of an ensemble."""
     length = sampler.settings.get("cycle_length", sampler.settings.get("member_steps"))
