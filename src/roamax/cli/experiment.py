@@ -42,7 +42,7 @@ def experiment(
         seeds: How many seeds, from --seed on.
         weights: Files for learned methods to take instead of what ships.
         problems: Keep to these problems, such as cifar10.
-        engine: Where the searches of `tune` run.
+        engine: Where the searches of `tune` and `transfer` run.
         address: The Ray cluster's address.
     """
     from roamax.cli.start import start_jax

@@ -19,9 +19,10 @@ PAPER = {
 def run(lab: Lab) -> Findings:
     """Each method at the temperature that is best on validation data with the first seed, then with all seeds."""
     rows, chosen = {}, {}
-    first = Lab(lab.scale, lab.runs, lab.seeds[:1], lab.weights, lab.progress, notes=lab.notes)
+    first = Lab(lab.scale, lab.runs, lab.seeds[:1], lab.weights, lab.progress, notes=lab.notes,
+                seconds_before=lab.seconds_before)  # fmt: skip
     for problem in lab.problems("cifar10", "cifar100"):
-        problem = problem._replace(draws=min(problem.draws, 10))
+        problem = problem._replace(draws=min(problem.draws, 10), members=min(problem.members, 10))
         for name, temperatures in TEMPERATURES.items():
             tried = {
                 temperature: chain.validation_nll()
@@ -33,6 +34,7 @@ def run(lab: Lab) -> Findings:
             best = min(tried, key=lambda temperature: tried[temperature])
             chosen[f"{problem.label}, {name}"] = {"temperature": best, "validation_nll": tried}
             found = [scores(chain) for chain in lab.chains(problem, name, augment=True, temperature=best)]
-            rows[problem.label, name] = {key: Value.over([one[key] for one in found]) for key in COLUMNS}
+            if found:
+                rows[problem.label, name] = {key: Value.over([one[key] for one in found]) for key in COLUMNS}
     table = Table("Augmentation", ("Data set", "Method"), COLUMNS, rows, PAPER, compared="rows", better=BETTER)
     return Findings({"augmentation": table}, data={"temperatures": chosen})

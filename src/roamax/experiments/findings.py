@@ -25,6 +25,8 @@ class Findings:
     data: Mapping[str, Any] = field(default_factory=dict)
     claims: Mapping[str, Holds] = field(default_factory=dict)
     remarks: Sequence[str] = ()
+    seeds: int | None = None
+    """How many of the seeds were used; None for all."""
 
 
 def write(folder: Path, about: Mapping[str, Any], found: Findings) -> dict[str, Any]:

@@ -47,7 +47,7 @@ SMALL = Problem(
 NUTS: dict[str, Any] = {"burn_in": 300, "num_samples": 200, "num_chains": 4}
 
 
-def published_hmc(lab: Lab) -> tuple[np.ndarray, np.ndarray]:
+def published_hmc() -> tuple[np.ndarray, np.ndarray]:
     """The published predictive for the test set of CIFAR-10, and the labels of that."""
     probs = read_predictive(data.data_dir() / "hmc_cifar10_reference.npz")
     return probs, np.asarray(data.load("cifar10").y_test)
@@ -59,7 +59,7 @@ def run(lab: Lab) -> Findings:
     problems = lab.problems("cifar10")
     if problems:
         try:
-            rows |= _fidelity(lab, problems[0], published_hmc(lab)[0])
+            rows |= _fidelity(lab, problems[0], published_hmc()[0])
         except FileError as error:
             lab.note(str(error))
     record: dict[str, Value] = {}

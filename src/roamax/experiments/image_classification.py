@@ -51,7 +51,7 @@ def run(lab: Lab) -> Findings:
 
 def _hmc(lab: Lab) -> dict[str, float]:
     try:
-        probs, labels = published_hmc(lab)
+        probs, labels = published_hmc()
     except FileError as error:
         lab.note(str(error))
         return {}

@@ -12,7 +12,7 @@ from roamax.experiments.problems import Hyper, Problem
 from roamax.samplers.cyclical import cyclical
 from roamax.samplers.ensemble import ensemble
 from roamax.samplers.kinetic_l2e import kinetic_l2e
-from roamax.samplers.l2e import l2e
+from roamax.samplers.l2e import DEFAULTS, l2e
 from roamax.samplers.meta_sgmcmc import meta_sgmcmc
 from roamax.samplers.precond_l2e import precond_l2e
 from roamax.samplers.sghmc import sghmc
@@ -81,7 +81,7 @@ def _learned(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
     options: dict[str, Any] = {"temperature": hyper.get("temperature", 1.0)}
     card = pretrained.resolve(weights, build.__name__).card
     # Step sizes that go with one output scale mean nothing to weights of another, which have theirs on their card.
-    if hyper.get("output_scale") in (None, card.get("output_scale")):
+    if hyper.get("output_scale") in (None, card.get("output_scale", DEFAULTS["output_scale"])):
         options |= {"step_size": math.sqrt(hyper["step_size"])} if "step_size" in hyper else {}
         options |= {"friction": hyper["momentum_decay"]} if "momentum_decay" in hyper else {}
     sampler = build(task.posterior, weights, **options)

@@ -20,7 +20,7 @@ FOREIGN = {
 LABELS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "svhn": "SVHN", "tiny_imagenet_32": "Tiny-ImageNet",
           "mnist": "MNIST", "notmnist": "notMNIST"}  # fmt: skip
 IMAGES = 5000
-"""Foreign images that are predicted, at most."""
+"""Foreign images that are predicted at cpu scale, at most."""
 
 
 def _paper(de: Value, cyclical: Value, l2e: Value, hmc: float) -> dict[str, Value]:
@@ -62,7 +62,7 @@ def run(lab: Lab) -> Findings:
 def _foreign(lab: Lab, problem: Problem, name: str) -> np.ndarray | None:
     shape = np.shape(lab.task(problem.task).test[0])[1:]
     try:
-        return as_shape(data.load(name).x_test[:IMAGES], shape, name)
+        return as_shape(data.load(name).x_test[: None if lab.scale == "paper" else IMAGES], shape, name)
     except FileError as error:
         lab.note(str(error))
         return None

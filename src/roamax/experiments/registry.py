@@ -20,13 +20,14 @@ class Experiment(NamedTuple):
 
 
 _IMAGES = ("fashion_mnist", "cifar10", "cifar100", "tiny_imagenet")
+_FOREIGN = ("mnist", "notmnist", "svhn", "tiny_imagenet_32")
 EXPERIMENTS = {
     "image-classification": Experiment(
         "image_classification", "accuracy and NLL against the number of draws", _IMAGES, 20
     ),
     "hmc-fidelity": Experiment("hmc_fidelity", "agreement and total variation to HMC", ("cifar10", "digits"), 15),
     "multimodality": Experiment("multimodality", "cosine similarity, error surface and segments", ("cifar10",), 20),
-    "ood": Experiment("ood", "AUROC on foreign data", ("fashion_mnist", "cifar10", "cifar100", "svhn", "mnist"), 21),
+    "ood": Experiment("ood", "AUROC on foreign data", (*_FOREIGN, *_IMAGES[:3]), 21),
     "corruption": Experiment("corruption", "accuracy by severity on CIFAR-10-C", ("cifar10",), 21),
     "convergence": Experiment("convergence", "ESS/s and cR-hat, whole and by layer", _IMAGES, 16),
     "update-analysis": Experiment(
@@ -43,7 +44,7 @@ EXPERIMENTS = {
     "cost": Experiment("cost", "seconds per epoch of each method", ("fashion_mnist", "cifar10"), 2),
     "tune": Experiment("tune", "the paper's grid search on validation data", ("fashion_mnist",), 39),
     "transfer": Experiment(
-        "transfer", "L2E untuned against tuned methods on unseen tasks", (*_IMAGES[:2], "imdb"), 200
+        "transfer", "L2E untuned against tuned methods on unseen tasks", ("mnist", *_IMAGES[:2], "imdb"), 200
     ),
 }
 
@@ -71,7 +72,10 @@ def run_experiment(
     from roamax import runs
     from roamax.experiments import findings
     from roamax.experiments.lab import Lab
+    from roamax.experiments.methods import LEARNED
 
+    for method in weights or {}:
+        lookup(LEARNED, method, "weights")
     folder = Path(out)
     runs.make_folder(folder)
     kept = Path(chains or folder / "chains")
@@ -83,7 +87,7 @@ def run_experiment(
         "experiment": name,
         "reproduces": experiment.reproduces,
         "scale": scale,
-        "seeds": list(lab.seeds),
+        "seeds": list(lab.seeds[: found.seeds]),
         "notes": lab.notes,
         "minutes": round((time.monotonic() - begun + sum(lab.seconds_before.values())) / 60, 1),
         "made_by": runs.provenance(seed),

@@ -9,24 +9,16 @@ import numpy as np
 from roamax.draws import Draws
 from roamax.experiments.findings import Findings
 from roamax.experiments.lab import Lab
-from roamax.experiments.problems import Problem
+from roamax.experiments.problems import CPU
 from roamax.experiments.tables import Table, Value, exceeds
 from roamax.report.figures import INK, new_figure
 from roamax.samplers.hmc import hmc
 from roamax.sampling import sample
-from roamax.tasks import Task, TaskSpec
+from roamax.tasks import Task
 
-PROBLEM = Problem(
-    "sine with a gap",
-    TaskSpec("regression_1d_gap", "mlp_regression", {"hidden": [100, 100], "noise_scale": 0.1}, batch_size=128),
-    burn_in=1000,
-    draws=50,
-    thinning=50,
-    members=1,
-    hyper={"DE": {"step_size": 1e-4, "momentum_decay": 0.1}},
-)
-MEMBERS, MEMBER_STEPS = 20, 8000
-"""Fewer members than draws, each trained until it fits: steps that are long enough to be quick diverge on this data."""
+PROBLEM = CPU["regression"]._replace(burn_in=1000, draws=50, thinning=50)
+MEMBERS, MEMBER_STEPS = 20, 2000
+"""Fewer members than draws, and more steps in all: each is trained until it fits. Longer steps diverge on this data."""
 HMC: dict[str, Any] = {"num_integration_steps": 100, "step_size": 1e-3, "adaptation_steps": 100}
 HMC_DRAWS: dict[str, Any] = {"burn_in": 300, "num_samples": 50, "thinning": 5}
 GRID = np.linspace(-7.0, 6.0, 261)

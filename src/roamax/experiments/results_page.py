@@ -49,9 +49,11 @@ def _section(results: Mapping[str, Any], figures: Mapping[str, str]) -> str:
     made = results["made_by"]
     versions = ", ".join(f"{name} {number}" for name, number in made["versions"].items())
     name, what = results["experiment"], results["reproduces"].rstrip(".")
+    count = len(results["seeds"])
+    seeds = f"{count} seed{'' if count == 1 else 's'}, " if count else ""
     parts = [
         f"## {name}",
-        f"{what[:1].upper()}{what[1:]}. Scale `{results['scale']}`, {len(results['seeds'])} seeds, "
+        f"{what[:1].upper()}{what[1:]}. Scale `{results['scale']}`, {seeds}"
         f"{results['minutes']:.0f} minutes with {made['cores']} of the machine's cores.",
         f"```\nroamax experiment {name} --scale {results['scale']} --out results/{name}\n```",
     ]

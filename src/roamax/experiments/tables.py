@@ -125,22 +125,26 @@ class Table:
         return [(other[-1], row[column]) for other, row in rows.items() if other[:-1] == key[:-1] and column in row]
 
     def orderings(self) -> str:
-        """A sentence on which of the paper's orderings hold in our numbers, and those that do not."""
-        held, failed, total = 0, [], 0
+        """How many of the paper's orderings hold in our numbers, and those that do not."""
+        held, level, failed, total = 0, 0, [], 0
         for where, paper, ours in self._groups():
             for (first, a), (second, b) in itertools.combinations(paper.items(), 2):
                 if a.mean == b.mean or first not in ours or second not in ours:
                     continue
                 total += 1
                 lower, higher = (first, second) if a.mean < b.mean else (second, first)
-                if ours[lower].mean < ours[higher].mean:
+                holds = exceeds(ours[higher], ours[lower])
+                if holds == "level":
+                    level += 1
+                elif holds:
                     held += 1
                 else:
-                    failed.append(f"{where}: {lower} below {higher}{_noise(ours[lower], ours[higher])}")
+                    failed.append(f"{where}: {lower} below {higher}")
         if total == 0:
             return ""
-        rest = "" if not failed else f" Not: {'; '.join(failed)}."
-        return f"{held} of the {total} orderings of the paper that are measured here hold.{rest}"
+        noise = f", {level} cannot be told from the noise" if level else ""
+        rest = f" Not: {'; '.join(failed)}." if failed else ""
+        return f"{held} of the {total} orderings of the paper that are measured here hold{noise}.{rest}"
 
     def _groups(self) -> Iterator[tuple[str, dict[str, Value], dict[str, Value]]]:
         if self.compared == "columns":
@@ -189,10 +193,6 @@ def escape(text: str) -> str:
 def finite(row: Mapping[str, Value]) -> dict[str, Value]:
     """A row without what diverged."""
     return {name: value for name, value in row.items() if math.isfinite(value.mean)}
-
-
-def _noise(lower: Value, higher: Value) -> str:
-    return " (within the noise)" if are_level(lower, higher) else ""
 
 
 def _value(pair: Sequence[float | None]) -> Value:

@@ -74,9 +74,9 @@ def standing(nll: Rows) -> Iterator[str]:
     better: dict[str, Holds] = {}
     for (_, label), row in nll.items():
         rivals = {name: value for name, value in finite(row).items() if name != "L2E"}
-        if "L2E" in row and rivals:
+        if rivals:
             best = min(rivals, key=lambda name: rivals[name].mean)
-            better[f"{label} ({best})"] = exceeds(rivals[best], row["L2E"])
+            better[f"{label} ({best})"] = "L2E" in row and exceeds(rivals[best], row["L2E"])
     yield from _grouped("NLL of L2E, {} the best of the others", ("below", "level with", "above"), better)
 
 
