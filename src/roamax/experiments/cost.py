@@ -8,8 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from roamax.errors import InputError
-from roamax.experiments import methods
 from roamax.experiments.findings import Findings
 from roamax.experiments.lab import Lab
 from roamax.experiments.tables import Table, Value
@@ -30,14 +28,7 @@ def run(lab: Lab) -> Findings:
     """The time of an epoch, from rounds in which every method takes its turn; the spread is over rounds."""
     rows: dict[tuple[str, ...], dict[str, Value]] = {}
     for problem in lab.problems("fashion_mnist", "cifar10", "cifar100", "tiny_imagenet"):
-        timers = {}
-        for name in METHODS:
-            try:
-                hyper = lab.hyper(problem, name)
-                task = lab.task(methods.task_of(problem, hyper))
-                timers[name] = _timer(methods.method(name, problem, task, hyper).sampler, task)
-            except InputError as error:
-                lab.note(f"{problem.label}, {name}: {error}")
+        timers = {method.name: _timer(method.sampler, task) for method, task, _ in lab.methods(problem, METHODS)}
         rounds = [{name: timer() for name, timer in timers.items()} for _ in range(ROUNDS)]
         epoch = problem.task.train_size or 0
         steps = epoch / problem.task.batch_size / STEPS

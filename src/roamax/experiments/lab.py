@@ -7,7 +7,7 @@ import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -138,6 +138,19 @@ class Lab:
         own = {"weights": str(self.weights[name])} if name in self.weights else {}
         return {**problem.hyper.get(name, {}), **own}
 
+    def methods(self, problem: Problem, names: Iterable[str]) -> Iterator[tuple[Method, Task, Path]]:
+        """Methods on a problem that can be run, each with where its chain with the first seed is kept."""
+        for name in names:
+            hyper = self.hyper(problem, name)
+            spec = methods.task_of(problem, hyper)
+            task = self.task(spec)
+            try:
+                method = methods.method(name, problem, task, hyper)
+            except InputError as error:
+                self.note(f"{problem.label}, {name}: {error}")
+                continue
+            yield method, task, self._folder(spec, method, self.seeds[0])
+
     def map(self, function: Callable[..., Any], jobs: Sequence[tuple]) -> list[Any]:
         """The function's result for each job, run here or on the cluster."""
         engine = lookup({"local": _here, "ray": functools.partial(_on_ray, self.address)}, self.engine, "engine")
@@ -165,10 +178,7 @@ class Lab:
         spec = methods.task_of(problem, hyper)
         task = self.task(spec)
         method = methods.method(name, problem, task, hyper)
-        folder = (
-            self.runs
-            / f"{_slug(spec.data)}-{_slug(name)}-{_digest(spec, method, bool(hyper.get('augment')))}-seed{seed}"
-        )
+        folder = self._folder(spec, method, seed, bool(hyper.get("augment")))
         self.count_time(folder)
         draws = sample(
             jax.random.key(seed),
@@ -185,6 +195,10 @@ class Lab:
         )
         seconds = runs.seconds_taken(folder / "state") or 0.0
         return Chain(problem, task, method, draws, folder, seconds / draws.steps[-1])
+
+    def _folder(self, spec: TaskSpec, method: Method, seed: int, augmented: bool = False) -> Path:
+        digest = _digest(spec, method, augmented)
+        return self.runs / f"{_slug(spec.data)}-{_slug(method.name)}-{digest}-seed{seed}"
 
 
 def _here(function: Callable[..., Any], jobs: Sequence[tuple]) -> list[Any]:

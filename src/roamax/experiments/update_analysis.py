@@ -1,18 +1,20 @@
 """How far a step goes and how well the data are fitted over a run, and what the network answers on a grid."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from roamax import landscape
-from roamax.errors import InputError
-from roamax.experiments import methods
+from roamax import landscape, runs, storage
+from roamax.experiments.compare import Method
 from roamax.experiments.findings import Findings
 from roamax.experiments.lab import Lab
+from roamax.experiments.problems import Problem
 from roamax.experiments.tables import Table, Value
 from roamax.report.figures import INK, new_figure
+from roamax.tasks import Task
 
 METHODS = ("DE", "cSGMCMC", "L2E")
 EPOCHS = 200
@@ -26,23 +28,11 @@ def run(lab: Lab) -> Findings:
     for problem in lab.problems("cifar10", "cifar100"):
         # A training from its beginning to its end, as the steps of a sampler are.
         problem = problem._replace(members=1)
-        for name in METHODS:
-            try:
-                hyper = lab.hyper(problem, name)
-                task = lab.task(methods.task_of(problem, hyper))
-                sampler = methods.method(name, problem, task, hyper).sampler
-            except InputError as error:
-                lab.note(f"{problem.label}, {name}: {error}")
-                continue
-            key = jax.random.key(lab.seeds[0])
-            position = task.init(jax.random.fold_in(key, 0))
-            steps = min(problem.steps, EPOCHS * task.posterior.num_data // task.batch_size)
-            record = landscape.step_norms(
-                key, sampler, task.posterior, position, task.train, num_steps=steps, batch_size=task.batch_size
-            )
-            records[problem.label, name] = record
-            cycle = sampler.settings.get("cycle_length", 1)
-            rows[problem.label, name] = _early_and_late(np.asarray(record.squared_norm), cycle)
+        for method, task, folder in lab.methods(problem, METHODS):
+            record = _steps_of(lab, problem, method, task, folder.with_name(f"{folder.name}-steps.safetensors"))
+            records[problem.label, method.name] = record
+            cycle = method.sampler.settings.get("cycle_length", 1)
+            rows[problem.label, method.name] = _early_and_late(np.asarray(record.squared_norm), cycle)
     figures = {"steps": _steps(records)} if records else {}
     if any(name == "L2E" for _, name in records):
         figures["contours"] = _contours(landscape.network_contours(lab.weights.get("L2E", "l2e")))
@@ -55,6 +45,26 @@ def run(lab: Lab) -> Findings:
     }
     table = Table("Squared length of a step", ("Data set", "Method"), columns, rows, digits=5)
     return Findings({"steps": table}, figures, claims=claims, seeds=1)
+
+
+def _steps_of(lab: Lab, problem: Problem, method: Method, task: Task, path: Path) -> landscape.StepNorms:
+    """The steps of a run with the first seed, kept in a file."""
+    if path.exists():
+        return landscape.StepNorms(**storage.read_tensors(path))
+    key = jax.random.key(lab.seeds[0])
+    record = landscape.step_norms(
+        key,
+        method.sampler,
+        task.posterior,
+        task.init(jax.random.fold_in(key, 0)),
+        task.train,
+        num_steps=min(problem.steps, EPOCHS * task.posterior.num_data // task.batch_size),
+        batch_size=task.batch_size,
+    )
+    runs.make_folder(path.parent)
+    arrays = {name: np.asarray(values) for name, values in record._asdict().items()}
+    storage.write_bytes(path, storage.pack_tensors(arrays))
+    return record
 
 
 def _early_and_late(squares: np.ndarray, cycle: int) -> dict[str, Value]:
