@@ -39,7 +39,7 @@ TINY = {
     "cifar10": tiny("CIFAR-10", "cifar10", "mlp", {"hidden": [3]}),
     "cifar100": tiny("CIFAR-100", "cifar100", "mlp", {"hidden": [3]}),
     "tiny_imagenet": tiny("Tiny-ImageNet", "tiny_imagenet", "mlp", {"hidden": [3]}),
-    "imdb": tiny("IMDB", "imdb", "mlp", {"hidden": [3]}),
+    "imdb": tiny("IMDB", "imdb", "cnn_lstm", {"vocabulary": 50, "embedding": 2, "filters": 2, "units": 2, "length": 9}),
 }
 
 
@@ -56,6 +56,9 @@ def folder(tmp_path_factory):
         }
         labels = {f"y_{part}": np.arange(size) % 10 for part, size in (("train", 60), ("test", 20))}
         np.savez(home / f"{name}.npz", **arrays, **labels)
+    texts = {f"x_{part}": rng.integers(0, 50, (size, 400), np.uint16) for part, size in (("train", 60), ("test", 20))}
+    sentiments = {f"y_{part}": np.arange(size) % 2 for part, size in (("train", 60), ("test", 20))}
+    np.savez(home / "imdb.npz", **texts, **sentiments)
     np.savez(home / "hmc_cifar10_reference.npz", probs=rng.dirichlet(np.ones(10), 20))
     families = dict(zip(LEARNED, ("l2e", "l2e", "l2e", "kinetic_l2e", "precond_l2e", "meta_sgmcmc"), strict=True))
     for name, sampler in families.items():
