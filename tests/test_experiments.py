@@ -78,7 +78,7 @@ def laboratory(folder, monkeypatch):
     monkeypatch.setattr(corruption.corruptions, "KINDS", ("gaussian_noise", "contrast"))
     monkeypatch.setattr(ood, "IMAGES", 10)
     monkeypatch.setattr(cost, "ROUNDS", 2)
-    monkeypatch.setattr(hmc_fidelity, "NUTS", {"burn_in": 2, "num_samples": 4, "num_chains": 2})
+    monkeypatch.setattr(hmc_fidelity, "NUTS", {"burn_in": 10, "num_samples": 8, "num_chains": 2})
     small = hmc_fidelity.SMALL
     monkeypatch.setattr(hmc_fidelity, "SMALL", small._replace(burn_in=4, draws=4, thinning=4, members=2))
     monkeypatch.setattr(
