@@ -18,7 +18,8 @@ from roamax.tasks import Task
 
 PROBLEM = CPU["regression"]._replace(burn_in=1000, draws=50, thinning=50)
 MEMBERS, MEMBER_STEPS = 20, 2000
-"""Fewer members than draws, and more steps in all: each is trained until it fits. Longer steps diverge on this data."""
+"""Fewer members than draws, and more steps in all than others get: longer steps diverge on this data, and with fewer of
+them no member fits. With these most do; the ensemble's band is wide in the data because of those that do not."""
 HMC: dict[str, Any] = {"num_integration_steps": 100, "step_size": 1e-3, "adaptation_steps": 100}
 HMC_DRAWS: dict[str, Any] = {"burn_in": 300, "num_samples": 50, "thinning": 5}
 GRID = np.linspace(-7.0, 6.0, 261)

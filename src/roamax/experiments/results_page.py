@@ -17,11 +17,11 @@ measured on accelerators, with far larger networks and longer runs than the `cpu
 row or column.
 
 DE is a deep ensemble, cSGMCMC cyclical SGHMC; both are tuned to each data set on validation data, but at `cpu` scale
-not to digits and the sine. L2E and its variants take one setting, that of their card, everywhere. That of L2E was
-chosen among three, on validation data of digits, of small perceptrons, of MNIST with an MLP and of Fashion-MNIST with a
-CNN; CIFAR-10 with a CNN had been looked at, too, before the choice. HMC on CIFAR-10 is the published predictive of a
-large network. ACC and NLL are of the averaged prediction, ECE is its calibration error, KLD the mean divergence between
-the predictions of draws: higher is more diverse.
+not to digits. L2E and its variants take one setting, that of their card, everywhere. That of L2E was chosen among
+three, on validation data of digits, of small perceptrons, of MNIST with an MLP and of Fashion-MNIST with a CNN;
+CIFAR-10 with a CNN had been looked at, too, before the choice. HMC on CIFAR-10 is the published predictive of a large
+network. ACC and NLL are of the averaged prediction, ECE is its calibration error, KLD the mean divergence between the
+predictions of draws: higher is more diverse.
 """
 
 
