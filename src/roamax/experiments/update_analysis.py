@@ -12,7 +12,7 @@ from roamax.experiments.compare import Method
 from roamax.experiments.findings import Findings
 from roamax.experiments.lab import Lab
 from roamax.experiments.problems import Problem
-from roamax.experiments.tables import Table, Value
+from roamax.experiments.tables import Table, Value, exceeds
 from roamax.report.figures import INK, new_figure
 from roamax.tasks import Task
 
@@ -37,12 +37,10 @@ def run(lab: Lab) -> Findings:
     if any(name == "L2E" for _, name in records):
         figures["contours"] = _contours(landscape.network_contours(lab.weights.get("L2E", "l2e")))
     columns = ("early", "late", "late / early")
-    claims = {
-        f"On {label}, the steps of {name} are {'longer' if name == 'L2E' else 'shorter'} at the minimum than early": (
-            (row["late / early"].mean > 1) == (name == "L2E")
-        )
-        for (label, name), row in rows.items()
-    }
+    claims = {}
+    for (label, name), row in rows.items():
+        word, more, less = ("longer", "late", "early") if name == "L2E" else ("shorter", "early", "late")
+        claims[f"On {label}, the steps of {name} are {word} at the minimum than early"] = exceeds(row[more], row[less])
     table = Table("Squared length of a step", ("Data set", "Method"), columns, rows, digits=5)
     return Findings({"steps": table}, figures, claims=claims, seeds=1)
 
@@ -70,11 +68,14 @@ def _steps_of(lab: Lab, problem: Problem, method: Method, task: Task, path: Path
 def _early_and_late(squares: np.ndarray, cycle: int) -> dict[str, Value]:
     """Means over the second twentieth and the last quarter: after the first steps down, and at the minimum.
 
-    Both are whole cycles, so that they differ in where the chain is and not in the schedule.
+    Both are whole cycles, so that they differ in where the chain is and not in the schedule. The spread is that over
+    cycles, or over fifths of a run without.
     """
     twentieth, quarter = (max(1, round(len(squares) / parts / cycle)) * cycle for parts in (20, 4))
-    early, late = squares[twentieth : 2 * twentieth].mean(), squares[-quarter:].mean()
-    return {"early": Value(float(early)), "late": Value(float(late)), "late / early": Value(float(late / early))}
+    windows = squares[twentieth : 2 * twentieth], squares[-quarter:]
+    pieces = [np.array_split(window, len(window) // cycle if cycle > 1 else min(5, len(window))) for window in windows]
+    early, late = (Value.over([float(piece.mean()) for piece in found]) for found in pieces)
+    return {"early": early, "late": late, "late / early": Value(late.mean / early.mean)}
 
 
 def _steps(records: Mapping[tuple[str, str], landscape.StepNorms]) -> Any:
