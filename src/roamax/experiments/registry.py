@@ -23,15 +23,15 @@ _IMAGES = ("fashion_mnist", "cifar10", "cifar100", "tiny_imagenet")
 _FOREIGN = ("mnist", "notmnist", "svhn", "tiny_imagenet_32")
 EXPERIMENTS = {
     "image-classification": Experiment(
-        "image_classification", "accuracy and NLL against the number of draws", _IMAGES, 20
+        "image_classification", "accuracy and NLL against the number of draws", _IMAGES, 21
     ),
     "hmc-fidelity": Experiment("hmc_fidelity", "agreement and total variation to HMC", ("cifar10", "digits"), 15),
     "multimodality": Experiment("multimodality", "cosine similarity, error surface and segments", ("cifar10",), 20),
-    "ood": Experiment("ood", "AUROC on foreign data", (*_FOREIGN, *_IMAGES[:3]), 21),
+    "ood": Experiment("ood", "AUROC on foreign data", (*_FOREIGN, *_IMAGES[:3]), 25),
     "corruption": Experiment("corruption", "accuracy by severity on CIFAR-10-C", ("cifar10",), 21),
-    "convergence": Experiment("convergence", "ESS/s and cR-hat, whole and by layer", _IMAGES, 16),
+    "convergence": Experiment("convergence", "ESS/s and cR-hat, whole and by layer", _IMAGES, 17),
     "update-analysis": Experiment(
-        "update_analysis", "step lengths and training NLL over a run; contours of the network", ("cifar10",), 6
+        "update_analysis", "step lengths and training NLL over a run; contours of the network", ("cifar10",), 3
     ),
     "meta-loss": Experiment("meta_loss", "meta-loss over outer steps for several step sizes", ("digits",), 6),
     "objective": Experiment("objective", "BMA against CE meta-loss: barriers between draws", ("cifar10",), 20),
@@ -39,12 +39,12 @@ EXPERIMENTS = {
     "kinetic": Experiment("kinetic", "Kinetic L2E against L2E", _IMAGES, 21),
     "text": Experiment("text", "IMDB with a CNN-LSTM", ("imdb",), 14),
     "meta-sgmcmc": Experiment("gong", "generalisation tables of Gong et al.", ("mnist", "cifar10"), 15),
-    "regression-1d": Experiment("regression_1d", "predictive band on a sine with a gap", (), 6),
+    "regression-1d": Experiment("regression_1d", "predictive band on a sine with a gap", (), 4),
     "augmentation": Experiment("augmentation", "random crop and flip, temperature tuned", ("cifar10", "cifar100"), 20),
     "cost": Experiment("cost", "seconds per epoch of each method", ("fashion_mnist", "cifar10"), 2),
     "tune": Experiment("tune", "the paper's grid search on validation data", ("fashion_mnist",), 39),
     "transfer": Experiment(
-        "transfer", "L2E untuned against tuned methods on unseen tasks", ("mnist", *_IMAGES[:2], "imdb"), 200
+        "transfer", "L2E untuned against tuned methods on unseen tasks", ("mnist", *_IMAGES[:2], "imdb"), 110
     ),
 }
 

@@ -97,7 +97,7 @@ def _grouped(sentence: str, words: tuple[str, str, str], tasks: Mapping[str, Hol
     for holds, word in zip((True, "level", False), words, strict=True):
         found = [task for task, here in tasks.items() if here == holds]
         if found:
-            yield f"{sentence.format(word)}: {', '.join(found)}."
+            yield f"{sentence.format(word)}: {'; '.join(found)}."
 
 
 def _figure(nll: Rows) -> Any:
