@@ -34,8 +34,8 @@ EXPERIMENTS = {
         "update_analysis", "step lengths and training NLL over a run; contours of the network", ("cifar10",), 3
     ),
     "meta-loss": Experiment("meta_loss", "meta-loss over outer steps for several step sizes", ("digits",), 6),
-    "objective": Experiment("objective", "BMA against CE meta-loss: barriers between draws", ("cifar10",), 20),
-    "ablation": Experiment("ablation", "small, precond and full L2E", _IMAGES, 32),
+    "objective": Experiment("objective", "BMA against CE meta-loss: barriers between draws", ("cifar10", "mnist"), 25),
+    "ablation": Experiment("ablation", "small, precond and full L2E", (*_IMAGES, "mnist"), 42),
     "kinetic": Experiment("kinetic", "Kinetic L2E against L2E", _IMAGES, 21),
     "text": Experiment("text", "IMDB with a CNN-LSTM", ("imdb",), 14),
     "meta-sgmcmc": Experiment("gong", "generalisation tables of Gong et al.", ("mnist", "cifar10"), 15),
