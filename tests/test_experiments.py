@@ -9,7 +9,7 @@ import pytest
 
 from roamax import storage, trees
 from roamax.errors import InputError
-from roamax.experiments import augmentation, corruption, cost, hmc_fidelity, ood, regression_1d, search, transfer
+from roamax.experiments import augmentation, corruption, cost, gong, hmc_fidelity, ood, regression_1d, search, transfer
 from roamax.experiments.lab import Lab
 from roamax.experiments.methods import LEARNED, method
 from roamax.experiments.problems import CPU, PAPER, SCALES, Problem
@@ -78,6 +78,9 @@ def laboratory(folder, monkeypatch):
     monkeypatch.setattr(corruption.corruptions, "KINDS", ("gaussian_noise", "contrast"))
     monkeypatch.setattr(ood, "IMAGES", 10)
     monkeypatch.setattr(cost, "ROUNDS", 2)
+    monkeypatch.setattr(gong, "BATCH_SIZE", 8)
+    monkeypatch.setattr(gong, "STEPS", (4, 2))
+    monkeypatch.setattr(gong, "DRAWS", 4)
     monkeypatch.setattr(hmc_fidelity, "NUTS", {"burn_in": 10, "num_samples": 8, "num_chains": 2})
     small = hmc_fidelity.SMALL
     monkeypatch.setattr(hmc_fidelity, "SMALL", small._replace(burn_in=4, draws=4, thinning=4, members=2))

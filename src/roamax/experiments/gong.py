@@ -36,6 +36,7 @@ EPOCHS = 100, 10
 HALVED = {"cpu": ("CIFAR-10",)}
 """Whose images are halved, to be quick."""
 DRAWS = 20
+BATCH_SIZE = 128
 
 
 def _paper(*pairs: tuple[float, float] | None) -> dict[str, Value]:
@@ -58,7 +59,8 @@ def run(lab: Lab) -> Findings:
     rows: dict[tuple[str, str], dict[str, Value]] = {}
     for label, kind, name in itertools.product(NETWORKS, KINDS, METHODS):
         network, options, classes = NETWORKS[label][kind]
-        spec = TaskSpec(DATA[label], network, options, classes=classes, halve=label in HALVED.get(lab.scale, ()))
+        halve = label in HALVED.get(lab.scale, ())
+        spec = TaskSpec(DATA[label], network, options, classes=classes, halve=halve, batch_size=BATCH_SIZE)
         if not lab.is_here(spec):
             continue
         epoch = lab.task(spec).posterior.num_data // spec.batch_size

@@ -55,9 +55,10 @@ def run(lab: Lab) -> Findings:
             label = f"step size {size:g}"
             curves.setdefault(name, {})[label] = losses
             tenth = max(1, len(losses) // 10)
-            late = np.asarray(losses[-tenth:])
+            # A run that diverges from its first step on has no loss at all.
+            early, late = (np.asarray(part or [math.nan]) for part in (losses[:tenth], losses[-tenth:]))
             rows[name, label] = {
-                "first": Value(float(np.mean(losses[:tenth]))),
+                "first": Value(float(early.mean())),
                 "last": Value(float(late.mean()), float(late.std())),
                 "best validation": Value(trained.loss),
             }
