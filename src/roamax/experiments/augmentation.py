@@ -1,5 +1,7 @@
 """Random crops and flips, with the temperature of the samplers tuned on validation data, 10 draws."""
 
+import dataclasses
+
 from roamax.experiments.findings import Findings
 from roamax.experiments.lab import Lab
 from roamax.experiments.scores import BETTER, COLUMNS, printed, scores
@@ -19,8 +21,7 @@ PAPER = {
 def run(lab: Lab) -> Findings:
     """Each method at the temperature that is best on validation data with the first seed, then with all seeds."""
     rows, chosen = {}, {}
-    first = Lab(lab.scale, lab.runs, lab.seeds[:1], lab.weights, lab.progress, notes=lab.notes,
-                seconds_before=lab.seconds_before)  # fmt: skip
+    first = dataclasses.replace(lab, seeds=lab.seeds[:1])
     for problem in lab.problems("cifar10", "cifar100"):
         problem = problem._replace(draws=min(problem.draws, 10), members=min(problem.members, 10))
         for name, temperatures in TEMPERATURES.items():

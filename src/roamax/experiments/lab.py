@@ -141,11 +141,8 @@ class Lab:
     def methods(self, problem: Problem, names: Iterable[str]) -> Iterator[tuple[Method, Task, Path]]:
         """Methods on a problem that can be run, each with where its chain with the first seed is kept."""
         for name in names:
-            hyper = self.hyper(problem, name)
-            spec = methods.task_of(problem, hyper)
-            task = self.task(spec)
             try:
-                method = methods.method(name, problem, task, hyper)
+                spec, task, method = self._prepare(problem, name, self.hyper(problem, name))
             except InputError as error:
                 self.note(f"{problem.label}, {name}: {error}")
                 continue
@@ -175,9 +172,7 @@ class Lab:
         return True
 
     def _chain(self, problem: Problem, name: str, hyper: Hyper, seed: int) -> Chain:
-        spec = methods.task_of(problem, hyper)
-        task = self.task(spec)
-        method = methods.method(name, problem, task, hyper)
+        spec, task, method = self._prepare(problem, name, hyper)
         folder = self._folder(spec, method, seed, bool(hyper.get("augment")))
         self.count_time(folder)
         draws = sample(
@@ -195,6 +190,11 @@ class Lab:
         )
         seconds = runs.seconds_taken(folder / "state") or 0.0
         return Chain(problem, task, method, draws, folder, seconds / draws.steps[-1])
+
+    def _prepare(self, problem: Problem, name: str, hyper: Hyper) -> tuple[TaskSpec, Task, Method]:
+        spec = methods.task_of(problem, hyper)
+        task = self.task(spec)
+        return spec, task, methods.method(name, problem, task, hyper)
 
     def _folder(self, spec: TaskSpec, method: Method, seed: int, augmented: bool = False) -> Path:
         digest = _digest(spec, method, augmented)

@@ -22,6 +22,10 @@ three, on validation data of digits, of small perceptrons, of MNIST with an MLP 
 CIFAR-10 with a CNN had been looked at, too, before the choice. HMC on CIFAR-10 is the published predictive of a large
 network. ACC and NLL are of the averaged prediction, ECE is its calibration error, KLD the mean divergence between the
 predictions of draws: higher is more diverse.
+
+What is within the noise differs by less than one standard deviation of a difference between seeds, of which there are
+three: beyond it is a hint, not a proof. Minutes are those of the chains and of what was computed last; predictions and
+barriers that were kept from an earlier run are not in them.
 """
 
 
@@ -63,7 +67,7 @@ def _section(results: Mapping[str, Any], figures: Mapping[str, str]) -> str:
             parts.append(results["orderings"][key])
     claims = claim_sentences(results)
     if claims:
-        parts.append("The paper finds:\n\n" + "\n".join(f"- {sentence}" for sentence in claims))
+        parts.append("What the paper finds, on these tasks:\n\n" + "\n".join(f"- {sentence}" for sentence in claims))
     parts += results.get("remarks", [])
     parts += [f"![{name}: {figure}]({path})" for figure, path in figures.items()]
     if results["notes"]:
