@@ -10,12 +10,15 @@ import pytest
 from roamax import storage, trees
 from roamax.errors import InputError
 from roamax.experiments import augmentation, corruption, cost, gong, hmc_fidelity, ood, regression_1d, search, transfer
+from roamax.experiments.chains import Chain
 from roamax.experiments.lab import Lab
 from roamax.experiments.methods import LEARNED, method
 from roamax.experiments.problems import CPU, PAPER, SCALES, Problem
 from roamax.experiments.registry import EXPERIMENTS, run_experiment
 from roamax.experiments.results_page import write_page
+from roamax.experiments.scores import scores
 from roamax.experiments.tables import Table, Value, exceeds, latex, markdown
+from roamax.experiments.workers import hired
 from roamax.meta.config import SamplerName, TrainConfig
 from roamax.meta.families import make_family
 from roamax.tasks import TaskSpec
@@ -99,7 +102,7 @@ def laboratory(folder, monkeypatch):
 
     def run(name, out, **options):
         return run_experiment(name, out, scale="tiny", chains=folder / "chains", seeds=2, weights=weights,
-                              progress=False, **options)  # fmt: skip
+                              workers=1, progress=False, **options)  # fmt: skip
 
     return run
 
@@ -136,11 +139,27 @@ def test_what_is_there_is_not_run_again_and_what_is_missing_is_said(laboratory, 
     assert again["tables"] == first["tables"]
 
 
+def test_chains_in_other_processes_are_the_same_and_their_time_counts_once(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("ROAMAX_DATA", str(folder))
+    found, spared = [], []
+    for count, home in ((1, "here"), (2, "apart"), (1, "apart")):
+        with hired("local", None, count, False) as workers:
+            lab = Lab("tiny", tmp_path / home, (0, 1), workers=workers, progress=False)
+            orders = [lab.order(TINY["fashion_mnist"], name) for name in ("DE", "L2E")]
+            found.append([[record["NLL"] for record in records] for records in lab.look(scores, orders)])
+            lab.look(scores, orders)
+            spared.append(sum(lab.spared.values()))
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-4)
+    assert found[2] == found[1]
+    assert spared[:2] == [0, 0]
+    assert spared[2] > 0
+
+
 def test_weights_that_are_missing_leave_their_method_out(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("ROAMAX_DATA", str(folder))
     monkeypatch.setattr("roamax.pretrained.list", list)
     lab = Lab("tiny", tmp_path)
-    assert lab.chains(TINY["fashion_mnist"], "Meta-SGMCMC") == []
+    assert lab.look(Chain.validation_nll, [lab.order(TINY["fashion_mnist"], "Meta-SGMCMC")]) == [[]]
     assert lab.notes == [
         "Fashion-MNIST, Meta-SGMCMC: `weights` must be given for Meta-SGMCMC, for this version ships none."
     ]

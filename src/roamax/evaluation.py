@@ -183,18 +183,19 @@ def _traces(draws: Draws, log_probs: np.ndarray, labels: np.ndarray) -> dict[str
     return {"step": list(draws.steps), "nll": single.T.tolist(), "norm": norms.T.tolist()}
 
 
-def space(task: Task, draws: Draws) -> dict[str, Any]:
+def space(task: Task, draws: Draws, *, batch_size: int = landscape.BATCH_SIZE) -> dict[str, Any]:
     """The geometry of up to ten draws of the first chain."""
     chosen = Draws.from_positions(jax.tree.map(lambda leaf: leaf[:1, :10], draws.positions))
     record: dict[str, Any] = {"cosine": landscape.cosine_similarity(chosen).tolist()}
     few = tuple(array[:SURFACE_IMAGES] for array in task.test)
     if chosen.num_draws >= 2:
         pairs = list(itertools.pairwise(range(chosen.num_draws)))
-        segments = landscape.error_segments(task.apply, chosen, few, pairs=pairs, resolution=11)
+        segments = landscape.error_segments(task.apply, chosen, few, pairs=pairs, resolution=11, batch_size=batch_size)
         record["segments"] = {name: np.asarray(values).tolist() for name, values in segments._asdict().items()}
     if chosen.num_draws >= 3:
         first, second, third = (_as_arrays(chosen[0, d]) for d in _spread(chosen.num_draws))
-        surface = landscape.error_surface(task.apply, landscape.plane(first, second, third), few, resolution=11)
+        plane = landscape.plane(first, second, third)
+        surface = landscape.error_surface(task.apply, plane, few, resolution=11, batch_size=batch_size)
         record["surface"] = {name: np.asarray(values).tolist() for name, values in surface._asdict().items()}
     return record
 

@@ -24,6 +24,9 @@ from roamax.samplers import networks
 from roamax.samplers.l2e import DECAYS, DEFAULTS, WIDTHS
 from roamax.types import Batch, Key, MetaParams, Params, Sampler
 
+BATCH_SIZE = 1024
+"""How many examples go through the network at once."""
+
 ApplyFn = Callable[[Params, Any], jax.Array]
 
 
@@ -81,7 +84,13 @@ class Surface(NamedTuple):
 
 
 def error_surface(
-    apply_fn: ApplyFn, plane: Plane, data: Batch, *, resolution: int = 21, margin: float = 0.25, batch_size: int = 1024
+    apply_fn: ApplyFn,
+    plane: Plane,
+    data: Batch,
+    *,
+    resolution: int = 21,
+    margin: float = 0.25,
+    batch_size: int = BATCH_SIZE,
 ) -> Surface:
     """Share of wrong predictions, and NLL, on a grid over the plane.
 
@@ -116,7 +125,7 @@ def error_segments(
     *,
     pairs: Sequence[tuple[int, int]] | None = None,
     resolution: int = 21,
-    batch_size: int = 1024,
+    batch_size: int = BATCH_SIZE,
 ) -> Segments:
     """Share of wrong predictions, and NLL, on the segments between pairs of draws: successive ones, or `pairs`."""
     positions = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), positions_of(draws))

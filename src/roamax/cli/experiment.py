@@ -20,6 +20,7 @@ def experiment(
     problems: Annotated[Words, tyro.conf.arg(metavar="NAME ...")] = (),
     engine: Literal["local", "ray"] = "local",
     address: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS", help_behavior_hint="(default: one here)")] = None,
+    workers: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: one a core)")] = None,
     seed: Seed = 0,
     quiet: Quiet = False,
     json: Json = False,
@@ -42,8 +43,9 @@ def experiment(
         seeds: How many seeds, from --seed on.
         weights: Files for learned methods to take instead of what ships.
         problems: Keep to these problems, such as cifar10.
-        engine: Where the searches of `tune` and `transfer` run.
+        engine: Where chains run: in processes of this machine, or as tasks of a Ray cluster.
         address: The Ray cluster's address.
+        workers: Processes that run chains here, each on its own core; 1 leaves them to this process.
     """
     from roamax.cli.start import start_jax
     from roamax.errors import InputError
@@ -69,6 +71,7 @@ def experiment(
         problems=problems,
         engine=engine,
         address=address,
+        workers=workers,
         progress=False if quiet or json else None,
     )
     if json:
@@ -78,7 +81,7 @@ def experiment(
 
 
 def list_experiments(quiet: Quiet = False, json: Json = False) -> None:
-    """Show each experiment with what it reproduces, the data it takes and its minutes on one core.
+    """Show each experiment with what it reproduces, the data it takes and its minutes on two cores.
 
     Example:
         roamax experiment list
@@ -95,7 +98,7 @@ def list_experiments(quiet: Quiet = False, json: Json = False) -> None:
     for row in rows:
         row["reproduces"] += f" ({row['data']})" if row["data"] else ""
     columns = [Column("name", "name"), Column("minutes", "min", "d"), Column("reproduces", "reproduces (data)")]
-    print_table("Experiments, and minutes at cpu scale on one core", columns, rows)
+    print_table("Experiments, and minutes at cpu scale on two cores", columns, rows)
 
 
 def page(

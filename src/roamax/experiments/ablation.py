@@ -1,7 +1,7 @@
 """What the task distribution and the parameterisation are worth: small, precond and full L2E, 10 draws."""
 
 from roamax.experiments.findings import Findings
-from roamax.experiments.lab import Lab, measure
+from roamax.experiments.lab import Lab, averaged, measure
 from roamax.experiments.scores import BETTER, COLUMNS, printed, scores
 from roamax.experiments.tables import Table, exceeds
 
@@ -28,7 +28,7 @@ PROBLEMS = ("fashion_mnist", "cifar10", "cifar100", "tiny_imagenet", "cifar10_cn
 def run(lab: Lab) -> Findings:
     """Each set of weights on each data set that is here."""
     problems = [problem._replace(draws=10) for problem in lab.problems(*PROBLEMS)]
-    rows = measure(lab, problems, METHODS, scores)
+    rows = averaged(measure(lab, problems, METHODS, scores))
     table = Table("Ablation", ("Data set", "L2E"), COLUMNS, rows, PAPER, compared="rows", better=BETTER, digits=4)
     claims = {
         f"On {problem.label}, {name} has a higher NLL than L2E": exceeds(

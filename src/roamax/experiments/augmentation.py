@@ -2,10 +2,11 @@
 
 import dataclasses
 
+from roamax.experiments.chains import Chain, Order
 from roamax.experiments.findings import Findings
-from roamax.experiments.lab import Lab
+from roamax.experiments.lab import Lab, averaged
 from roamax.experiments.scores import BETTER, COLUMNS, printed, scores
-from roamax.experiments.tables import Table, Value
+from roamax.experiments.tables import Table
 
 TEMPERATURES = {"DE": (0.0,), "cSGMCMC": (1.0, 0.01, 1e-4), "L2E": (1.0, 0.01, 1e-4)}
 PAPER = {
@@ -20,22 +21,28 @@ PAPER = {
 
 def run(lab: Lab) -> Findings:
     """Each method at the temperature that is best on validation data with the first seed, then with all seeds."""
-    rows, chosen = {}, {}
     first = dataclasses.replace(lab, seeds=lab.seeds[:1])
-    for problem in lab.problems("cifar10", "cifar100"):
-        problem = problem._replace(draws=min(problem.draws, 10), members=min(problem.members, 10))
-        for name, temperatures in TEMPERATURES.items():
-            tried = {
-                temperature: chain.validation_nll()
-                for temperature in temperatures
-                for chain in first.chains(problem, name, augment=True, temperature=temperature)
-            }
-            if not tried:
-                continue
-            best = min(tried, key=lambda temperature: tried[temperature])
-            chosen[f"{problem.label}, {name}"] = {"temperature": best, "validation_nll": tried}
-            found = [scores(chain) for chain in lab.chains(problem, name, augment=True, temperature=best)]
-            if found:
-                rows[problem.label, name] = {key: Value.over([one[key] for one in found]) for key in COLUMNS}
+    problems = [
+        problem._replace(draws=min(problem.draws, 10), members=min(problem.members, 10))
+        for problem in lab.problems("cifar10", "cifar100")
+    ]
+    tries = [
+        lab.order(problem, name, augment=True, temperature=temperature)
+        for problem in problems
+        for name, temperatures in TEMPERATURES.items()
+        for temperature in temperatures
+    ]
+    tried: dict[tuple[str, str], list[tuple[float, Order]]] = {}
+    for order, found in zip(tries, first.look(Chain.validation_nll, tries), strict=True):
+        tried.setdefault((order.problem.label, order.name), []).extend((nll, order) for nll in found)
+    best = {key: min(found, key=lambda one: one[0])[1] for key, found in tried.items() if found}
+    rows = averaged({key: found for key, found in zip(best, lab.look(scores, [*best.values()]), strict=True) if found})
+    chosen = {
+        ", ".join(key): {
+            "temperature": order.hyper["temperature"],
+            "validation_nll": {other.hyper["temperature"]: nll for nll, other in tried[key]},
+        }
+        for key, order in best.items()
+    }
     table = Table("Augmentation", ("Data set", "Method"), COLUMNS, rows, PAPER, compared="rows", better=BETTER)
     return Findings({"augmentation": table}, data={"temperatures": chosen})

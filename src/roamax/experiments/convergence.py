@@ -1,8 +1,9 @@
 """Effective sample size per second and the share of parameters with cR-hat < 1.1, whole and by layer."""
 
 from roamax import diagnostics
+from roamax.experiments.chains import Chain
 from roamax.experiments.findings import Findings
-from roamax.experiments.lab import Chain, Lab, measure, methods_as_columns
+from roamax.experiments.lab import Lab, Record, averaged, measure, methods_as_columns
 from roamax.experiments.tables import Table, Value
 from roamax.report.geometry import rhat_by_layer
 
@@ -29,18 +30,21 @@ UNIT = 1e5
 
 def run(lab: Lab) -> Findings:
     """Both statistics from the draws of each method; the layers from the first seed on CIFAR-10."""
-    layers: dict[str, dict] = {}
-
-    def of_chain(chain: Chain) -> dict[str, float]:
-        steps = chain.draws.steps
-        interval = chain.seconds_per_step * (steps[-1] - steps[0]) / (len(steps) - 1)
-        found = diagnostics.summary(chain.draws, interval)
-        if chain.problem.label == "CIFAR-10":
-            layers.setdefault(chain.method.name, {"diagnostics": {"parameters": found}})
-        return {"ESS/s": found["ess_per_second"] / UNIT, "cR̂ < 1.1": found["chain_rhat_share"]}
-
     problems = lab.problems("fashion_mnist", "cifar10", "cifar100", "tiny_imagenet")
-    rows = methods_as_columns(measure(lab, problems, METHODS, of_chain))
+    found = measure(lab, problems, METHODS, _record)
+    layers = {name: records[0] for (label, name), records in found.items() if label == "CIFAR-10"}
     better = {"ESS/s": "max", "cR̂ < 1.1": "max"}
+    rows = methods_as_columns(averaged(found, tuple(better)))
     table = Table("Convergence", ("Metric", "Data set"), METHODS, rows, PAPER, better=better)
     return Findings({"convergence": table}, {"layers": rhat_by_layer(layers)} if layers else {})
+
+
+def _record(chain: Chain) -> Record:
+    steps = chain.draws.steps
+    interval = chain.seconds_per_step * (steps[-1] - steps[0]) / (len(steps) - 1)
+    found = diagnostics.summary(chain.draws, interval)
+    return {
+        "ESS/s": found["ess_per_second"] / UNIT,
+        "cR̂ < 1.1": found["chain_rhat_share"],
+        "diagnostics": {"parameters": found},
+    }

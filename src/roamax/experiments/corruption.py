@@ -8,10 +8,10 @@ import numpy as np
 from roamax import data, metrics
 from roamax.data import corruptions
 from roamax.evaluation import as_shape
+from roamax.experiments.chains import Chain
 from roamax.experiments.findings import Findings
-from roamax.experiments.lab import Chain, Lab, measure
+from roamax.experiments.lab import Lab, Record, averaged, measure
 from roamax.experiments.tables import Table, Value
-from roamax.predict import predict
 from roamax.report.figures import INK, new_figure
 
 METHODS = ("DE", "cSGMCMC", "L2E")
@@ -35,29 +35,30 @@ PAPER = {
 
 def run(lab: Lab) -> Findings:
     """Mean accuracy over 15 kinds of corruption, for each severity."""
-    count = None if lab.scale == "paper" else IMAGES
-
-    @functools.cache
-    def images(kind: str, severity: int) -> tuple[np.ndarray, np.ndarray]:
-        x, y = data.corrupted("cifar10", kind, severity)
-        return x[:count], y[:count]
-
-    def of_chain(chain: Chain) -> dict[str, float]:
-        shape = np.shape(chain.task.test[0])[1:]
-        accuracies = {}
-        for severity in SEVERITIES:
-            found = []
-            for kind in corruptions.KINDS:
-                x, y = images(kind, severity)
-                probs = predict(chain.task.apply, chain.draws, as_shape(x, shape, "cifar10"))
-                found.append(metrics.accuracy(probs, y))
-            accuracies[str(severity)] = float(np.mean(found))
-        return accuracies | {"Average": float(np.mean(list(accuracies.values())))}
-
-    rows = measure(lab, lab.problems("cifar10"), METHODS, of_chain)
+    by_severity = functools.partial(_by_severity, count=None if lab.scale == "paper" else IMAGES)
+    rows = averaged(measure(lab, lab.problems("cifar10"), METHODS, by_severity))
     better = dict.fromkeys(COLUMNS, "max")
     table = Table("Accuracy", ("Data set", "Method"), COLUMNS, rows, PAPER, compared="rows", better=better)
     return Findings({"accuracy": table}, {"accuracy": _figure(rows)} if rows else {})
+
+
+def _by_severity(chain: Chain, count: int | None) -> Record:
+    shape = np.shape(chain.task.test[0])[1:]
+    accuracies = {}
+    for severity in SEVERITIES:
+        found = []
+        for kind in corruptions.KINDS:
+            x, y = _images(kind, severity, count)
+            found.append(metrics.accuracy(chain.predict(as_shape(x, shape, "cifar10")), y))
+        accuracies[str(severity)] = float(np.mean(found))
+    return accuracies | {"Average": float(np.mean(list(accuracies.values())))}
+
+
+# At paper scale the images of all kinds would not fit into memory.
+@functools.lru_cache(maxsize=len(SEVERITIES) * len(corruptions.KINDS))
+def _images(kind: str, severity: int, count: int | None) -> tuple[np.ndarray, np.ndarray]:
+    x, y = data.corrupted("cifar10", kind, severity)
+    return x[:count], y[:count]
 
 
 def _figure(rows: dict[tuple[str, str], dict[str, Value]]) -> Any:

@@ -6,8 +6,9 @@ ship, which have seen MNIST but not CIFAR-10.
 
 import itertools
 
+from roamax.experiments.chains import Chain
 from roamax.experiments.findings import Findings
-from roamax.experiments.lab import Lab
+from roamax.experiments.lab import Lab, Record, averaged, measure
 from roamax.experiments.problems import Problem
 from roamax.experiments.tables import Table, Value
 from roamax.tasks import TaskSpec
@@ -56,21 +57,28 @@ PAPER = {
 
 def run(lab: Lab) -> Findings:
     """Accuracy in percent and NLL in their units."""
+    problems = [found for pair in itertools.product(NETWORKS, KINDS) if (found := _problem(lab, *pair))]
     rows: dict[tuple[str, str], dict[str, Value]] = {}
-    for label, kind, name in itertools.product(NETWORKS, KINDS, METHODS):
-        network, options, classes = NETWORKS[label][kind]
-        halve = label in HALVED.get(lab.scale, ())
-        spec = TaskSpec(DATA[label], network, options, classes=classes, halve=halve, batch_size=BATCH_SIZE)
-        if not lab.is_here(spec):
-            continue
-        epoch = lab.task(spec).posterior.num_data // spec.batch_size
-        burn_in, thinning = [epochs * epoch for epochs in EPOCHS] if lab.scale == "paper" else STEPS
-        problem = Problem(f"{label} {kind}", spec, burn_in, DRAWS, thinning, DRAWS, {})
-        found = [{**chain.scores, "count": len(chain.labels)} for chain in lab.chains(problem, name)]
-        if found:
-            row = rows.setdefault((label, name), {})
-            row[f"{kind} ACC"] = Value.over([100 * one["acc"] for one in found])
-            row[f"{kind} NLL"] = Value.over([UNITS[label] * one["count"] * one["nll"] for one in found])
+    for (where, name), row in averaged(measure(lab, problems, METHODS, _record)).items():
+        label, kind = where.split()
+        entries = rows.setdefault((label, name), {})
+        entries[f"{kind} ACC"] = row["ACC"]
+        entries[f"{kind} NLL"] = Value(*(UNITS[label] * number for number in row["NLL"] if number is not None))
     better = {column: "max" if column.endswith("ACC") else "min" for column in COLUMNS}
     table = Table("Generalisation", ("Data set", "Method"), COLUMNS, rows, PAPER, "rows", better, digits=2)
     return Findings({"generalisation": table})
+
+
+def _problem(lab: Lab, label: str, kind: str) -> Problem | None:
+    network, options, classes = NETWORKS[label][kind]
+    halve = label in HALVED.get(lab.scale, ())
+    spec = TaskSpec(DATA[label], network, options, classes=classes, halve=halve, batch_size=BATCH_SIZE)
+    if not lab.is_here(spec):
+        return None
+    epoch = spec.build().posterior.num_data // spec.batch_size
+    burn_in, thinning = [epochs * epoch for epochs in EPOCHS] if lab.scale == "paper" else STEPS
+    return Problem(f"{label} {kind}", spec, burn_in, DRAWS, thinning, DRAWS, {})
+
+
+def _record(chain: Chain) -> Record:
+    return {"ACC": 100 * chain.scores["acc"], "NLL": len(chain.labels) * chain.scores["nll"]}

@@ -7,9 +7,10 @@ import numpy as np
 
 from roamax.errors import FileError
 from roamax.evaluation import by_draws
+from roamax.experiments.chains import Chain
 from roamax.experiments.findings import Findings
 from roamax.experiments.hmc_fidelity import published_hmc
-from roamax.experiments.lab import Chain, Lab, measure, methods_as_columns
+from roamax.experiments.lab import Lab, Record, averaged, measure, methods_as_columns
 from roamax.experiments.tables import Table, Value, exceeds
 from roamax.metrics import accuracy, nll
 from roamax.report.figures import INK, new_figure
@@ -20,14 +21,9 @@ METHODS = ("DE", "cSGMCMC", "Meta-SGMCMC", "L2E")
 def run(lab: Lab) -> Findings:
     """Every method on every data set that is here."""
     problems = lab.problems("fashion_mnist", "cifar10", "cifar100", "tiny_imagenet")
-    curves: dict[tuple[str, str], list[dict[str, list[float]]]] = {}
-
-    def of_chain(chain: Chain) -> dict[str, float]:
-        key = chain.problem.label, chain.method.name
-        curves.setdefault(key, []).append(by_draws(chain.log_probs, chain.labels))
-        return {"ACC": chain.scores["acc"], "NLL": chain.scores["nll"]}
-
-    rows = methods_as_columns(measure(lab, problems, METHODS, of_chain))
+    found = measure(lab, problems, METHODS, _record)
+    curves = {key: [record["curve"] for record in records] for key, records in found.items()}
+    rows = methods_as_columns(averaged(found, ("ACC", "NLL")))
     if any(problem.label == "CIFAR-10" for problem in problems):
         for metric, value in _hmc(lab).items():
             rows[metric, "CIFAR-10"]["HMC"] = Value(value)
@@ -38,7 +34,7 @@ def run(lab: Lab) -> Findings:
         dict(sorted(rows.items(), key=lambda item: item[0][0])),
         better={"ACC": "max", "NLL": "min"},
     )
-    packed = [{"data": label, "method": name, "curves": found} for (label, name), found in curves.items()]
+    packed = [{"data": label, "method": name, "curves": lines} for (label, name), lines in curves.items()]
     figures = {"by-draws": _figure(curves, rows)} if curves else {}
     claims = {
         f"L2E is more accurate than {rival} on {label}": exceeds(row.get("L2E"), row.get(rival))
@@ -47,6 +43,11 @@ def run(lab: Lab) -> Findings:
         if metric == "ACC" and rival != "L2E"
     }
     return Findings({"scores": table}, figures, {"by_draws": packed}, claims)
+
+
+def _record(chain: Chain) -> Record:
+    scores = chain.scores
+    return {"ACC": scores["acc"], "NLL": scores["nll"], "curve": by_draws(chain.log_probs, chain.labels)}
 
 
 def _hmc(lab: Lab) -> dict[str, float]:

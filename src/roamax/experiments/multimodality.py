@@ -1,11 +1,13 @@
 """Do draws lie in several modes? Cosine similarity, error on a plane through three draws, error between pairs."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from roamax.experiments.chains import Chain
 from roamax.experiments.findings import Findings
-from roamax.experiments.lab import Chain, Lab, measure
+from roamax.experiments.lab import Lab, Record, averaged, measure
 from roamax.experiments.tables import Table, exceeds
 from roamax.report import geometry
 
@@ -14,15 +16,9 @@ METHODS = ("DE", "cSGMCMC", "Meta-SGMCMC", "L2E")
 
 def run(lab: Lab) -> Findings:
     """The geometry of each method's draws on CIFAR-10, and its figure from the first seed."""
-    shown: dict[str, dict] = {}
-
-    def of_chain(chain: Chain) -> dict[str, float]:
-        record = chain.space
-        shown.setdefault(chain.method.name, {"space": record})
-        return geometry_numbers(record) | {"KLD": chain.scores["kld"]}
-
-    rows = measure(lab, lab.problems("cifar10"), METHODS, of_chain)
+    found = measure(lab, lab.problems("cifar10"), METHODS, _record)
     columns = ("cosine", "error barrier", "NLL barrier", "KLD")
+    rows = averaged(found, columns)
     better = {"cosine": "min", "error barrier": "max", "NLL barrier": "max", "KLD": "max"}
     table = Table("How far apart draws are", ("Data set", "Method"), columns, rows, compared="rows", better=better)
     l2e, cyclical = (rows.get(("CIFAR-10", name), {}) for name in ("L2E", "cSGMCMC"))
@@ -32,7 +28,12 @@ def run(lab: Lab) -> Findings:
             l2e.get("error barrier"), cyclical.get("error barrier")
         ),
     }
-    return Findings({"geometry": table}, figures_of(shown), claims=claims)
+    return Findings({"geometry": table}, figures_of(found), claims=claims)
+
+
+def _record(chain: Chain) -> Record:
+    space = chain.space
+    return {"space": space, "KLD": chain.scores["kld"], **geometry_numbers(space)}
 
 
 def geometry_numbers(record: dict) -> dict[str, float]:
@@ -46,8 +47,9 @@ def geometry_numbers(record: dict) -> dict[str, float]:
     }
 
 
-def figures_of(shown: dict[str, dict]) -> dict[str, Any]:
-    """The paper's three panels, a method each column."""
+def figures_of(found: Mapping[tuple[str, str], Sequence[Record]]) -> dict[str, Any]:
+    """The paper's three panels, a method each column, of the first seed."""
+    shown = {name: records[0] for (_, name), records in found.items()}
     if not shown:
         return {}
     return {

@@ -1,15 +1,17 @@
 """Telling foreign data apart by the confidence of the averaged prediction: AUROC."""
 
+import functools
+from collections.abc import Sequence
+
 import numpy as np
 
 from roamax import data, metrics
 from roamax.errors import FileError
 from roamax.evaluation import as_shape
+from roamax.experiments.chains import Chain
 from roamax.experiments.findings import Findings
-from roamax.experiments.lab import Chain, Lab, measure, methods_as_columns
-from roamax.experiments.problems import Problem
+from roamax.experiments.lab import Lab, Record, averaged, measure, methods_as_columns
 from roamax.experiments.tables import Table, Value
-from roamax.predict import predict
 
 METHODS = ("DE", "cSGMCMC", "L2E")
 FOREIGN = {
@@ -41,28 +43,29 @@ def run(lab: Lab) -> Findings:
     """AUROC of every pair of data sets that is here."""
     rows: dict[tuple[str, str], dict[str, Value]] = {}
     for problem in lab.problems(*FOREIGN):
-        images = {
-            LABELS[name]: found
-            for name in FOREIGN[problem.task.data]
-            if (found := _foreign(lab, problem, name)) is not None
-        }
-
-        def of_chain(chain: Chain, images: dict[str, np.ndarray] = images) -> dict[str, float]:
-            return {
-                label: metrics.ood_auroc(chain.average, predict(chain.task.apply, chain.draws, foreign))
-                for label, foreign in images.items()
-            }
-
-        turned = methods_as_columns(measure(lab, [problem], METHODS, of_chain))
+        names = [name for name in FOREIGN[problem.task.data] if _is_here(lab, name)]
+        aurocs = functools.partial(_aurocs, names=names, count=None if lab.scale == "paper" else IMAGES)
+        turned = methods_as_columns(averaged(measure(lab, [problem], METHODS, aurocs)))
         rows |= {(inside, outside): row for (outside, inside), row in turned.items()}
     better = {key[0]: "max" for key in [*rows, *PAPER]}
     return Findings({"auroc": Table("AUROC", ("In-dist", "OOD"), (*METHODS, "HMC"), rows, PAPER, better=better)})
 
 
-def _foreign(lab: Lab, problem: Problem, name: str) -> np.ndarray | None:
-    shape = np.shape(lab.task(problem.task).test[0])[1:]
+def _is_here(lab: Lab, name: str) -> bool:
     try:
-        return as_shape(data.load(name).x_test[: None if lab.scale == "paper" else IMAGES], shape, name)
+        data.load(name)
     except FileError as error:
         lab.note(str(error))
-        return None
+        return False
+    return True
+
+
+def _aurocs(chain: Chain, names: Sequence[str], count: int | None) -> Record:
+    shape = np.shape(chain.task.test[0])[1:]
+    foreign = {LABELS[name]: as_shape(_images(name, count), shape, name) for name in names}
+    return {label: metrics.ood_auroc(chain.average, chain.predict(images)) for label, images in foreign.items()}
+
+
+@functools.lru_cache(maxsize=4)
+def _images(name: str, count: int | None) -> np.ndarray:
+    return data.load(name).x_test[:count]

@@ -1,4 +1,4 @@
-"""The experiments by name: what each reproduces, the data it needs, and how long it takes on one core."""
+"""The experiments by name: what each reproduces, the data it needs, and how long it takes on two cores."""
 
 import importlib
 import time
@@ -16,7 +16,7 @@ class Experiment(NamedTuple):
     reproduces: str
     data: tuple[str, ...]
     minutes: int
-    """At cpu scale on one core, with none of its chains there yet."""
+    """At cpu scale on two cores, with none of its chains there yet."""
 
 
 _IMAGES = ("fashion_mnist", "cifar10", "cifar100", "tiny_imagenet")
@@ -61,11 +61,14 @@ def run_experiment(
     problems: Sequence[str] = (),
     engine: str = "local",
     address: str | None = None,
+    workers: int | None = None,
     progress: bool | None = None,
 ) -> dict[str, Any]:
     """Run an experiment into the folder `out`, and give what its results.json holds.
 
-    Chains are kept in `out/chains`, or in a folder `chains` that experiments share; run again, it goes on.
+    Chains are kept in `out/chains`, or in a folder `chains` that experiments share; run again, it goes on. They run in
+    `workers` processes of their own, one for each core where none is given, or with the engine "ray" on a cluster; one
+    worker is this process.
     """
     experiment = lookup(EXPERIMENTS, name, "NAME")
     check(seeds >= 1, "seeds", "be >= 1", seeds)
@@ -73,23 +76,26 @@ def run_experiment(
     from roamax.experiments import findings
     from roamax.experiments.lab import Lab
     from roamax.experiments.methods import LEARNED
+    from roamax.experiments.workers import hired
 
     for method in weights or {}:
         lookup(LEARNED, method, "weights")
     folder = Path(out)
     runs.make_folder(folder)
-    kept = Path(chains or folder / "chains")
-    lab = Lab(scale, kept, range(seed, seed + seeds), weights or {}, progress, problems, engine, address)
-    begun = time.monotonic()
+    kept = Path(chains or folder / "chains").absolute()
     run: Callable[[Lab], findings.Findings] = importlib.import_module(f"roamax.experiments.{experiment.module}").run
-    found = run(lab)
+    begun = time.monotonic()
+    with hired(engine, address, workers, progress) as at_work:
+        lab = Lab(scale, kept, range(seed, seed + seeds), weights or {}, progress, problems, at_work)
+        found = run(lab)
+    seconds = time.monotonic() - begun + sum(lab.spared.values()) / at_work.count
     about = {
         "experiment": name,
         "reproduces": experiment.reproduces,
         "scale": scale,
         "seeds": list(lab.seeds[: found.seeds]),
         "notes": lab.notes,
-        "minutes": round((time.monotonic() - begun + sum(lab.seconds_before.values())) / 60, 1),
+        "minutes": round(seconds / 60, 1),
         "made_by": runs.provenance(seed),
     }
     return findings.write(folder, about, found)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from roamax.draws import Draws
+from roamax.experiments.chains import Chain
 from roamax.experiments.findings import Findings
 from roamax.experiments.lab import Lab
 from roamax.experiments.problems import CPU
@@ -28,14 +29,11 @@ REGIONS = {"in the data": ((-5, -1), (1, 4)), "in the gap": ((-1, 1),), "outside
 
 def run(lab: Lab) -> Findings:
     """Band widths over seeds; the figure is of the first. The noise of the data is known and not part of the band."""
-    task = lab.task(PROBLEM.task)
+    task = PROBLEM.task.build()
     members = PROBLEM._replace(burn_in=0, draws=MEMBERS, thinning=MEMBER_STEPS, members=MEMBERS)
-    draws = {
-        "L2E": [chain.draws for chain in lab.chains(PROBLEM, "L2E")],
-        "DE": [chain.draws for chain in lab.chains(members, "DE")],
-        "HMC": [_hmc(lab, task, seed) for seed in lab.seeds],
-    }
-    means = {name: [_means(task, one) for one in found] for name, found in draws.items() if found}
+    l2e, ensemble = lab.look(_chain_means, [lab.order(PROBLEM, "L2E"), lab.order(members, "DE")])
+    exact = [_means(task, _hmc(lab, task, seed)) for seed in lab.seeds]
+    means = {name: found for name, found in (("L2E", l2e), ("DE", ensemble), ("HMC", exact)) if found}
     rows = {("width of the band", name): _widths(found) for name, found in means.items()}
     table = Table("Width of the 95 % band of the mean", ("Metric", "Method"), tuple(REGIONS), rows, compared="rows")
     in_gap = {name: row["in the gap"] for (_, name), row in rows.items()}
@@ -66,6 +64,10 @@ def _means(task: Task, draws: Draws) -> np.ndarray:
     """Each draw's mean on the grid."""
     x = jnp.asarray(GRID[:, None], task.test[0].dtype)
     return np.stack([np.asarray(task.apply(position, x)[0]) for position in draws])
+
+
+def _chain_means(chain: Chain) -> np.ndarray:
+    return _means(chain.task, chain.draws)
 
 
 def _within(intervals: tuple[tuple[float, float], ...]) -> np.ndarray:

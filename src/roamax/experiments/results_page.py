@@ -24,8 +24,8 @@ network. ACC and NLL are of the averaged prediction, ECE is its calibration erro
 predictions of draws: higher is more diverse.
 
 What is within the noise differs by less than one standard deviation of a difference between seeds, of which there are
-three: beyond it is a hint, not a proof. Minutes are those of the chains and of what was computed last; predictions and
-barriers that were kept from an earlier run are not in them.
+three: beyond it is a hint, not a proof. Minutes are those that a run from nothing takes, with a chain on each core:
+what chains, predictions and barriers took that another experiment had made before counts, shared among the cores.
 """
 
 

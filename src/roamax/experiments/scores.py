@@ -1,15 +1,14 @@
 """The four columns that most of the paper's tables have, and what is better in them."""
 
-from collections.abc import Mapping
-
-from roamax.experiments.lab import Chain
+from roamax.experiments.chains import Chain
+from roamax.experiments.lab import Record
 from roamax.experiments.tables import Value
 
 COLUMNS = ("ACC", "NLL", "ECE", "KLD")
 BETTER = {"ACC": "max", "NLL": "min", "ECE": "min", "KLD": "max"}
 
 
-def scores(chain: Chain) -> Mapping[str, float]:
+def scores(chain: Chain) -> Record:
     """Accuracy, NLL and calibration error of the averaged prediction, and the diversity of its draws."""
     return {column: chain.scores[column.lower()] for column in COLUMNS}
 

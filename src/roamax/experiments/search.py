@@ -4,12 +4,13 @@ At paper scale it takes the whole grid. At cpu scale it goes along one axis afte
 costs 12 runs instead of 90. Runs are kept as chains, so that a search that was broken off goes on.
 """
 
+import dataclasses
 import itertools
 import math
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from roamax.experiments.chains import Chain
 from roamax.experiments.lab import Lab
 from roamax.experiments.problems import Problem
 
@@ -21,6 +22,7 @@ REGRESSION_RATES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3)
 """A Gaussian likelihood with little noise is steep: what suits classification diverges on it."""
 MOMENTUM_DECAYS = (0.01, 0.05, 0.1, 0.3, 0.5)
 WEIGHT_DECAYS = (1e-4, 5e-4, 1e-3)
+AXES = ("step_size", "momentum_decay", "weight_decay")
 DRAWS = 10
 START = {"momentum_decay": 0.1, "weight_decay": 5e-4}
 
@@ -36,47 +38,56 @@ def axes(name: str, is_regression: bool = False) -> dict[str, Sequence[float]]:
     """What is searched over for a method."""
     rates, sizes = (REGRESSION_RATES, REGRESSION_STEP_SIZES) if is_regression else (LEARNING_RATES, STEP_SIZES)
     sizes = {"DE": rates, "L2E": LEARNED_STEP_SIZES}.get(name, sizes)
-    return {"step_size": sizes, "momentum_decay": MOMENTUM_DECAYS, "weight_decay": WEIGHT_DECAYS}
+    return dict(zip(AXES, (sizes, MOMENTUM_DECAYS, WEIGHT_DECAYS), strict=True))
 
 
-def search(lab: Lab, problem: Problem, name: str) -> list[Trial]:
-    """All trials, the best first."""
-    known = problem.hyper.get(name, {})
-    fixed = {"exploration_ratio": known.get("exploration_ratio", 0.8)} if name == "cSGMCMC" else {}
-    grid = axes(name, lab.task(problem.task).is_regression)
+def search(lab: Lab, problem: Problem, names: Sequence[str]) -> dict[str, list[Trial]]:
+    """All trials of each method, the best first."""
+    # What diverges in a search is no news.
+    lab = dataclasses.replace(lab, seeds=lab.seeds[:1], notes=[])
+    is_regression = problem.task.build().is_regression
+    grids = {name: axes(name, is_regression) for name in names}
+    fixed = {name: _fixed(lab, problem, name) for name in names}
     problem = problem._replace(draws=min(problem.draws, DRAWS), members=min(problem.members, DRAWS))
     if lab.scale == "paper":
-        # The step sizes tried are for whatever scale the weights' outputs have.
-        fixed |= {"output_scale": None} if "output_scale" in known else {}
-        found = try_all(lab, problem, name, [fixed | dict(zip(grid, point, strict=True)) for point in
-                                             itertools.product(*grid.values())])  # fmt: skip
+        points = [
+            (name, fixed[name] | dict(zip(grid, point, strict=True)))
+            for name, grid in grids.items()
+            for point in itertools.product(*grid.values())
+        ]
+        found = _try_all(lab, problem, points)
     else:
-        found = []
-        for axis, values in grid.items():
-            best = min(found, key=lambda trial: trial.nll).hyper if found else {**fixed, **START}
-            points = [{**best, axis: value} for value in values]
-            tried = [trial.hyper for trial in found]
-            found += try_all(lab, problem, name, [point for point in points if point not in tried])
-    return sorted(found, key=lambda trial: trial.nll)
+        found = _try_axes(lab, problem, grids, fixed)
+    return {name: sorted(trials, key=lambda trial: trial.nll) for name, trials in found.items()}
 
 
-def try_all(lab: Lab, problem: Problem, name: str, points: Iterable[dict[str, Any]]) -> list[Trial]:
-    """Each point's validation NLL, here or as Ray tasks."""
-    jobs = [(lab.scale, str(lab.runs), lab.seeds[0], dict(lab.weights), problem, name, point) for point in points]
-    found = lab.map(validation_nll, jobs)
-    for _, before in found:
-        lab.seconds_before = {**before, **lab.seconds_before}
-    return [Trial(job[-1], nll) for job, (nll, _) in zip(jobs, found, strict=True)]
+def _fixed(lab: Lab, problem: Problem, name: str) -> dict[str, Any]:
+    """Hyperparameters that are not searched over."""
+    known = problem.hyper.get(name, {})
+    fixed = {"exploration_ratio": known.get("exploration_ratio", 0.8)} if name == "cSGMCMC" else {}
+    # The step sizes tried are for whatever scale the weights' outputs have.
+    return fixed | ({"output_scale": None} if "output_scale" in known else {})
 
 
-def validation_nll(
-    scale: str, runs: str, seed: int, weights: Any, problem: Problem, name: str, hyper: dict[str, Any]
-) -> tuple[float, dict[Path, float]]:
-    """The validation NLL of one chain: a job that can be sent anywhere where `runs` can be written.
+def _try_axes(lab: Lab, problem: Problem, grids: Mapping[str, Any], fixed: Mapping[str, Any]) -> dict[str, list[Trial]]:
+    """One axis after the other, the same one for all methods at a time."""
+    found: dict[str, list[Trial]] = {name: [] for name in grids}
+    for axis in AXES:
+        points = []
+        for name, grid in grids.items():
+            best = min(found[name], key=lambda trial: trial.nll).hyper if found[name] else {**fixed[name], **START}
+            tried = [trial.hyper for trial in found[name]]
+            points += [(name, point) for value in grid[axis] if (point := {**best, axis: value}) not in tried]
+        for name, trials in _try_all(lab, problem, points).items():
+            found[name] += trials
+    return found
 
-    With it what the chain had taken before, as `Lab.seconds_before` has it.
-    """
-    lab = Lab(scale, Path(runs), (seed,), weights, progress=False)
-    chains = lab.chains(problem, name, **hyper)
-    value = chains[0].validation_nll() if chains else math.inf
-    return value if math.isfinite(value) else math.inf, lab.seconds_before
+
+def _try_all(lab: Lab, problem: Problem, points: Sequence[tuple[str, dict[str, Any]]]) -> dict[str, list[Trial]]:
+    """Each point's trial, by the name of its method."""
+    orders = [lab.order(problem, name, **point) for name, point in points]
+    trials: dict[str, list[Trial]] = {}
+    for (name, point), found in zip(points, lab.look(Chain.validation_nll, orders), strict=True):
+        nll = found[0] if found and math.isfinite(found[0]) else math.inf
+        trials.setdefault(name, []).append(Trial(point, nll))
+    return trials

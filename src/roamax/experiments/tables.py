@@ -147,12 +147,14 @@ class Table:
         return f"{held} of the {total} orderings of the paper that are measured here hold{noise}.{rest}"
 
     def _groups(self) -> Iterator[tuple[str, dict[str, Value], dict[str, Value]]]:
+        """Where something is compared: the paper's numbers, and ours. What is neither good nor bad has no order."""
         if self.compared == "columns":
             for key in self.paper:
-                yield ", ".join(key), dict(self.paper[key]), finite(self.rows.get(key, {}))
+                if key[0] in self.better:
+                    yield ", ".join(key), dict(self.paper[key]), finite(self.rows.get(key, {}))
             return
         for prefix in dict.fromkeys(key[:-1] for key in self.paper):
-            for column in self.columns:
+            for column in (column for column in self.columns if column in self.better):
                 example = (*prefix, "")
                 paper, ours = (dict(self._rivals(rows, example, column)) for rows in (self.paper, self.rows))
                 yield ", ".join([*prefix, column]), paper, finite(ours)

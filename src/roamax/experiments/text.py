@@ -1,7 +1,7 @@
 """Text: IMDB reviews with a CNN-LSTM, a kind of data and of network that no sampler was trained on."""
 
 from roamax.experiments.findings import Findings
-from roamax.experiments.lab import Lab, measure
+from roamax.experiments.lab import Lab, averaged, measure
 from roamax.experiments.scores import BETTER, COLUMNS, printed, scores
 from roamax.experiments.tables import Table
 
@@ -17,6 +17,6 @@ PAPER = {
 
 def run(lab: Lab) -> Findings:
     """Every method on IMDB."""
-    rows = measure(lab, lab.problems("imdb"), METHODS, scores)
+    rows = averaged(measure(lab, lab.problems("imdb"), METHODS, scores))
     table = Table("IMDB", ("Data set", "Method"), COLUMNS, rows, PAPER, compared="rows", better=BETTER)
     return Findings({"text": table})

@@ -1,11 +1,12 @@
 """L2E as it ships, on tasks that it was not trained on, against methods tuned to each and as they come by default."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from roamax.experiments.chains import Chain, Order
 from roamax.experiments.findings import Findings
-from roamax.experiments.lab import Chain, Lab
+from roamax.experiments.lab import Lab, Record, averaged
 from roamax.experiments.multimodality import geometry_numbers
 from roamax.experiments.problems import Hyper, Problem
 from roamax.experiments.search import search
@@ -18,6 +19,7 @@ RIVALS = {"SGHMC": "sghmc", "cSGMCMC": "cyclical", "DE": "ensemble"}
 COLUMNS = ("L2E", *(f"{name}, {how}" for name in RIVALS for how in ("tuned", "default")))
 
 CYCLICAL = "cSGMCMC, tuned"
+DIVERSE = ("L2E", CYCLICAL, "DE, tuned")
 SLOW = ("imdb",)
 """Data without barriers: hundreds of evaluations of their network take minutes for each chain."""
 BETTER = {"KLD": "max", "error barrier": "max", "NLL barrier": "max"}
@@ -25,22 +27,16 @@ BETTER = {"KLD": "max", "error barrier": "max", "NLL barrier": "max"}
 
 def run(lab: Lab) -> Findings:
     """NLL of the averaged prediction at equal cost, and how diverse its draws are."""
-    nll: dict[tuple[str, ...], dict[str, Value]] = {}
-    diversity: dict[tuple[str, ...], dict[str, Value]] = {}
-    for problem in lab.problems(*PROBLEMS):
-        chains = {"L2E": lab.chains(problem, "L2E")}
-        for name in RIVALS:
-            chains[f"{name}, tuned"] = lab.chains(problem, name, **_tuned(lab, problem, name))
-            chains[f"{name}, default"] = lab.chains(problem, name, **_default(lab, problem, name))
-        found = {name: entries for name, entries in chains.items() if entries}
-        nll["NLL", problem.label] = {
-            name: _over(entry.scores["nll"] for entry in entries) for name, entries in found.items()
-        }
-        if lab.task(problem.task).is_regression:
-            continue
-        for name in ("L2E", CYCLICAL, "DE, tuned"):
-            if name in found:
-                diversity[problem.label, name] = _diversity(found[name], problem.task.data not in SLOW)
+    orders = {key: order for problem in lab.problems(*PROBLEMS) for key, order in _orders(lab, problem)}
+    found = dict(zip(orders, lab.look(_nll, list(orders.values())), strict=True))
+    compared = {key: order for key, order in orders.items() if key[1] in DIVERSE and found[key]}
+    diverse = dict(zip(compared, lab.look(_diversity, list(compared.values())), strict=True))
+    nll: dict[tuple[str, str], dict[str, Value]] = {}
+    for (label, name), values in found.items():
+        row = nll.setdefault(("NLL", label), {})
+        if values:
+            row[name] = Value.over(values)
+    diversity = averaged({key: records for key, records in diverse.items() if records and records[0]})
     tables = {
         "nll": Table("NLL of the averaged prediction", ("Metric", "Task"), COLUMNS, nll, better={"NLL": "min"}),
         "diversity": Table("Diversity of draws", ("Task", "Method"), tuple(BETTER), diversity, {}, "rows", BETTER),
@@ -49,26 +45,34 @@ def run(lab: Lab) -> Findings:
     return Findings(tables, figures, remarks=[*standing(nll), *more_diverse(diversity)])
 
 
-def _tuned(lab: Lab, problem: Problem, name: str) -> Hyper:
-    """What an earlier search found, which the table of problems has; a search where it has nothing."""
-    return problem.hyper.get(name) or search(lab, problem, name)[0].hyper
+def _orders(lab: Lab, problem: Problem) -> Iterator[tuple[tuple[str, str], Order]]:
+    """L2E as it ships, and the others both ways, by the problem's label and the column."""
+    yield (problem.label, "L2E"), lab.order(problem, "L2E")
+    # The table of problems has what an earlier search found; where it has nothing, there is a search now.
+    unknown = [name for name in RIVALS if name not in problem.hyper]
+    searched = {name: trials[0].hyper for name, trials in search(lab, problem, unknown).items()} if unknown else {}
+    for name in RIVALS:
+        yield (problem.label, f"{name}, tuned"), lab.order(problem, name, **searched.get(name, {}))
+        yield (problem.label, f"{name}, default"), lab.order(problem, name, **_default(problem, name))
 
 
-def _default(lab: Lab, problem: Problem, name: str) -> Hyper:
+def _default(problem: Problem, name: str) -> Hyper:
     """What a person gets who names the method and nothing else."""
-    task = lab.task(problem.task)
+    task = problem.task.build()
     rate = default_learning_rate(RIVALS[name], task.is_regression) or 0.0
     size = rate if name == "DE" else rate / task.posterior.num_data
     return {"step_size": size, "momentum_decay": 0.1, "weight_decay": 5e-4, "exploration_ratio": 0.8}
 
 
-def _over(numbers: Iterable[float]) -> Value:
-    return Value.over(list(numbers))
+def _nll(chain: Chain) -> float:
+    return chain.scores["nll"]
 
 
-def _diversity(chains: list[Chain], barriers: bool) -> dict[str, Value]:
-    found = [{"KLD": chain.scores["kld"], **(geometry_numbers(chain.space) if barriers else {})} for chain in chains]
-    return {key: _over(one[key] for one in found) for key in BETTER if key in found[0]}
+def _diversity(chain: Chain) -> Record:
+    if chain.task.is_regression:
+        return {}
+    numbers = {} if chain.problem.task.data in SLOW else geometry_numbers(chain.space)
+    return {"KLD": chain.scores["kld"], **{key: numbers[key] for key in BETTER if key in numbers}}
 
 
 def standing(nll: Rows) -> Iterator[str]:

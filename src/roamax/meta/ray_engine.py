@@ -66,7 +66,7 @@ class RayEngine:
         job_seconds: float = 3600.0,
     ):
         check(job_seconds > 0, "job_seconds", "be > 0", job_seconds)
-        self._ray = ray = _import_ray()
+        self._ray = ray = import_ray()
         self._owns_cluster = not ray.is_initialized()
         if self._owns_cluster:
             quiet = {"include_dashboard": False} if address is None else {}
@@ -196,7 +196,8 @@ def _is_finite(result: Result) -> bool:
     return math.isfinite(result.loss) and all(bool(np.all(np.isfinite(leaf))) for leaf in leaves)
 
 
-def _import_ray() -> Any:
+def import_ray() -> Any:
+    """The module, or an `InputError` that says how to install it."""
     try:
         import ray  # pyright: ignore[reportMissingImports]
         import ray.exceptions  # pyright: ignore[reportMissingImports]

@@ -1,0 +1,68 @@
+"""Jobs in processes of their own: in order, one core each, and gone when they are not wanted any more."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from roamax.errors import InputError
+from roamax.experiments.workers import Here, hired
+from roamax.machine import usable_cores
+
+WORK = """
+import os, time
+from roamax.experiments.workers import hired
+
+if __name__ == "__main__":
+    with hired("local", None, 2, False) as workers:
+        print(*set(workers.map(os.getpid, [()] * 8)), flush=True)
+        workers.map(time.sleep, [(600,)] * 4)
+"""
+
+
+def test_jobs_come_back_in_order_from_one_core_each():
+    with hired("local", None, 2, False) as workers:
+        assert workers.map(divmod, [(number, 3) for number in range(6)]) == [divmod(number, 3) for number in range(6)]
+        assert workers.map(usable_cores, [()] * 3) == [1, 1, 1]
+        with pytest.raises(ZeroDivisionError):
+            workers.map(divmod, [(1, 1), (1, 0)])
+
+
+def test_a_worker_that_is_killed_is_an_error_that_says_what_to_do():
+    with hired("local", None, 2, False) as workers, pytest.raises(InputError, match=r"`workers` must .* got 2"):
+        workers.map(os._exit, [(9,)])
+
+
+def test_one_worker_is_this_process():
+    with hired("local", None, 1, False) as workers:
+        assert isinstance(workers, Here)
+        assert workers.map(os.getpid, [()]) == [os.getpid()]
+    with pytest.raises(InputError, match="`workers` must be >= 1; got 0"), hired("local", None, 0, False):
+        pass
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_workers_end_with_the_process_that_hired_them(number, tmp_path):
+    script = tmp_path / "work.py"
+    script.write_text(WORK)
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as parent:
+        assert parent.stdout is not None
+        pids = [int(word) for word in parent.stdout.readline().split()]
+        assert pids
+        os.kill(parent.pid, number)
+        parent.wait(60)
+    deadline = time.monotonic() + 60
+    while any(map(_is_alive, pids)):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def _is_alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
