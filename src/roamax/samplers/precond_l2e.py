@@ -105,30 +105,33 @@ def precond_l2e_family(
             return PrecondL2EState(position, trees.zeros_like(position), averages, jnp.zeros((), jnp.int32))
 
         def step(key: Key, state: PrecondL2EState, batch: Batch) -> tuple[PrecondL2EState, Info]:
+            noise_key, sign_key = jax.random.split(key)
+            signs = jax.tree.map(jnp.sign, trees.normal_like(sign_key, state.position))
+            energy, gradient, moved = _gradient_along(posterior, state.position, batch, signs if curvature else None)
             layout = Groups.of(state.position)
             decay = jnp.asarray(decays, layout.dtype)[:, None, None]
             friction, scale = (jnp.asarray(at(state.step), layout.dtype) for at in (friction_at, scale_at))
             weights = jax.tree.map(lambda w: jnp.asarray(w, layout.dtype), meta_params)
-            energy, gradient = posterior.energy_and_grad(state.position, batch)
+            theta, r, v = map(layout.pack, (state.position, state.momentum, signs))
+            mean_gradient, mean_moved = (layout.pack(tree) / posterior.num_data for tree in (gradient, moved))
 
             def averages_with(mean_gradient: jax.Array) -> jax.Array:
                 return decay * state.averages + (1 - decay) * mean_gradient[None]
 
-            def diagonals(theta: Params, r: Params) -> tuple[Params, Params]:
-                moving = posterior.energy_and_grad(theta, batch)[1] if curvature else gradient
-                mean_gradient = layout.pack(moving) / posterior.num_data
-                features = jnp.stack([mean_gradient, layout.pack(theta), layout.pack(r)])
-                features = jnp.concatenate([features, averages_with(mean_gradient)])
+            def diagonals(theta: jax.Array, mean_gradient: jax.Array, r: jax.Array) -> tuple[jax.Array, jax.Array]:
+                features = jnp.concatenate([jnp.stack([mean_gradient, theta, r]), averages_with(mean_gradient)])
                 q, d = scale * networks.apply_mlp(weights, layout.normalised(features))
-                return layout.unpack(1 + q), layout.unpack(jnp.abs(friction + d))
+                return 1 + q, jnp.abs(friction + d)
 
-            noise_key, sign_key = jax.random.split(key)
-            matrices = _with_gamma(sign_key, diagonals, state.position, state.momentum)
+            here, still = (theta, mean_gradient, r), jnp.zeros_like(v)
+            (q, d), (q_by_theta, _) = jax.jvp(diagonals, here, (v, mean_moved, still))
+            _, (q_by_r, d_by_r) = jax.jvp(diagonals, here, (still, still, v))
+            matrices = Matrices(*map(layout.unpack, (q, d, -v * q_by_r, v * (q_by_theta + d_by_r))))
             epsilon, temperature = epsilon_at(state.step), temperature_at(state.step)
             position, momentum = recipe_step(
                 noise_key, state.position, state.momentum, gradient, matrices, epsilon, temperature
             )
-            averages = averages_with(layout.pack(gradient) / posterior.num_data)
+            averages = averages_with(mean_gradient)
             return PrecondL2EState(position, momentum, averages, state.step + 1), Info(energy)
 
         settings = {
@@ -146,11 +149,12 @@ def precond_l2e_family(
     return LearnedSampler(lambda key: networks.init_mlp(key, network_widths), bind)
 
 
-def _with_gamma(key: Key, diagonals, theta: Params, r: Params) -> Matrices:
-    """Q and D of `diagonals(theta, r)`, with an unbiased estimate of Gamma from one vector of random signs."""
-    signs = jax.tree.map(jnp.sign, trees.normal_like(key, theta))
-    (q, d), (q_by_theta, _) = jax.jvp(lambda x: diagonals(x, r), (theta,), (signs,))
-    _, (q_by_r, d_by_r) = jax.jvp(lambda x: diagonals(theta, x), (r,), (signs,))
-    gamma_theta = jax.tree.map(lambda v, by_r: -v * by_r, signs, q_by_r)
-    gamma_r = jax.tree.map(lambda v, by_theta, by_r: v * (by_theta + by_r), signs, q_by_theta, d_by_r)
-    return Matrices(q, d, gamma_theta, gamma_r)
+def _gradient_along(
+    posterior: Posterior, theta: Params, batch: Batch, direction: Params | None
+) -> tuple[jax.Array, Params, Params]:
+    """Energy and gradient at theta, and the gradient's derivative along a direction, zeros where there is none."""
+    if direction is None:
+        energy, gradient = posterior.energy_and_grad(theta, batch)
+        return energy, gradient, trees.zeros_like(gradient)
+    (energy, gradient), (_, moved) = jax.jvp(lambda x: posterior.energy_and_grad(x, batch), (theta,), (direction,))
+    return energy, gradient, moved
