@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from roamax.errors import InputError
+from roamax.errors import InputError, check
 from roamax.experiments.workers import Here, hired
 from roamax.machine import usable_cores
 
@@ -26,7 +26,8 @@ if __name__ == "__main__":
 def test_jobs_come_back_in_order_from_one_core_each():
     with hired("local", None, 2, False) as workers:
         assert workers.map(divmod, [(number, 3) for number in range(6)]) == [divmod(number, 3) for number in range(6)]
-        assert workers.map(usable_cores, [()] * 3) == [1, 1, 1]
+        if hasattr(os, "sched_setaffinity"):
+            assert workers.map(usable_cores, [()] * 3) == [1, 1, 1]
         with pytest.raises(ZeroDivisionError):
             workers.map(divmod, [(1, 1), (1, 0)])
 
@@ -34,6 +35,24 @@ def test_jobs_come_back_in_order_from_one_core_each():
 def test_a_worker_that_is_killed_is_an_error_that_says_what_to_do():
     with hired("local", None, 2, False) as workers, pytest.raises(InputError, match=r"`workers` must .* got 2"):
         workers.map(os._exit, [(9,)])
+
+
+@pytest.mark.extras
+@pytest.mark.filterwarnings("default")
+def test_jobs_go_to_a_ray_cluster_and_errors_come_back_as_they_were():
+    ray = pytest.importorskip("ray")
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
+    try:
+        with hired("ray", None, None, False) as workers:
+            assert workers.count == 2
+            assert workers.map(divmod, [(number, 3) for number in range(4)]) == [divmod(n, 3) for n in range(4)]
+            with pytest.raises(InputError, match="`workers` must be >= 1"):
+                workers.map(check, [(False, "workers", "be >= 1", 0)])
+        assert ray.is_initialized()
+    finally:
+        ray.shutdown()
+    with pytest.raises(InputError, match="`workers` must be left to the cluster"), hired("ray", None, 2, False):
+        pass
 
 
 def test_one_worker_is_this_process():
@@ -52,6 +71,7 @@ def test_workers_end_with_the_process_that_hired_them(number, tmp_path):
         assert parent.stdout is not None
         pids = [int(word) for word in parent.stdout.readline().split()]
         assert pids
+        time.sleep(1)
         os.kill(parent.pid, number)
         parent.wait(60)
     deadline = time.monotonic() + 60

@@ -1,7 +1,6 @@
 """What every command that computes does first."""
 
 import contextlib
-import warnings
 from pathlib import Path
 
 
@@ -14,11 +13,12 @@ def start_jax(num_cpu_devices: int = 1) -> None:
     import jax
     import platformdirs
 
+    from roamax.machine import ignore_half_programs
+
     if not jax.config.values["jax_compilation_cache_dir"]:
         cache = Path(platformdirs.user_cache_dir("roamax")) / "compiled"
         jax.config.update("jax_compilation_cache_dir", str(cache))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    # A command that was killed as it wrote leaves half a program there. JAX compiles it anew, and nothing is lost.
-    warnings.filterwarnings("ignore", "Error reading persistent compilation cache entry")
+    ignore_half_programs()
     with contextlib.suppress(RuntimeError):
         jax.config.update("jax_num_cpu_devices", num_cpu_devices)

@@ -72,7 +72,7 @@ class Chain(NamedTuple):
             storage.write_bytes(path, storage.pack_tensors(arrays))
             self.spared[path] = 0.0
         arrays = storage.read_tensors(path)
-        self.spared.setdefault(path, float(arrays["seconds"]))
+        self.spared.setdefault(path, float(arrays.get("seconds", 0.0)))
         return arrays["log_probs"]
 
     @property
@@ -85,7 +85,7 @@ class Chain(NamedTuple):
             storage.write_json(path, {**record, "seconds": time.monotonic() - begun})
             self.spared[path] = 0.0
         record = storage.read_json(path)
-        self.spared.setdefault(path, record["seconds"])
+        self.spared.setdefault(path, record.get("seconds", 0.0))
         return record
 
     @property
@@ -114,16 +114,14 @@ class Chain(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a function gave of a chain, or a note why there is no chain; and the time that was spared."""
+    """What a function gave of a chain, or a note why there is nothing; and the time that was spared."""
 
     value: Any
     note: str | None
     spared: dict[Path, float]
 
 
-def outcome_of(
-    of_chain: Callable[[Chain], Any], order: Order, seed: int, home: Path, progress: bool | None = False
-) -> Outcome:
+def outcome_of(of_chain: Callable[[Chain], Any], order: Order, seed: int, home: Path, progress: bool | None) -> Outcome:
     """Run a chain, or take the one that is there, and look at it: a job that any process can do."""
     if next(_count) % CHAINS_IN_MEMORY == 0:
         jax.clear_caches()

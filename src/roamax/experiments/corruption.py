@@ -1,6 +1,7 @@
 """Accuracy on corrupted images by severity: CIFAR-10-C, or its corruptions made anew where that is not here."""
 
 import functools
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -48,17 +49,17 @@ def _by_severity(chain: Chain, count: int | None) -> Record:
     for severity in SEVERITIES:
         found = []
         for kind in corruptions.KINDS:
-            x, y = _images(kind, severity, count)
+            x, y = _images(data.data_dir(), kind, severity, count)
             found.append(metrics.accuracy(chain.predict(as_shape(x, shape, "cifar10")), y))
         accuracies[str(severity)] = float(np.mean(found))
     return accuracies | {"Average": float(np.mean(list(accuracies.values())))}
 
 
-# At paper scale the images of all kinds would not fit into memory.
-@functools.lru_cache(maxsize=len(SEVERITIES) * len(corruptions.KINDS))
-def _images(kind: str, severity: int, count: int | None) -> tuple[np.ndarray, np.ndarray]:
-    x, y = data.corrupted("cifar10", kind, severity)
-    return x[:count], y[:count]
+@functools.cache
+def _images(folder: Path, kind: str, severity: int, count: int | None) -> tuple[np.ndarray, np.ndarray]:
+    x, y = data.corrupted("cifar10", kind, severity, folder)
+    # Copies, so that the rest need not be kept.
+    return x[:count].copy(), y[:count].copy()
 
 
 def _figure(rows: dict[tuple[str, str], dict[str, Value]]) -> Any:

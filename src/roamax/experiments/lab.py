@@ -47,7 +47,7 @@ class Lab:
 
     def order(self, problem: Problem, name: str, **changed: Any) -> Order:
         """A method's chain on a problem, with the weights it should take; `changed` wins over the problem's."""
-        own: Hyper = {"weights": str(self.weights[name])} if name in self.weights else {}
+        own: Hyper = {"weights": str(self.weights[name].absolute())} if name in self.weights else {}
         return Order(problem, name, {**problem.hyper.get(name, {}), **own, **changed})
 
     def look(self, of_chain: Callable[[Chain], Any], orders: Sequence[Order]) -> list[list[Any]]:
@@ -56,8 +56,8 @@ class Lab:
         It is empty, with a note, where a method has no weights or a chain diverges. The function belongs to a module,
         for it may be called in another process.
         """
-        # With one worker it is this process, and each chain has a bar of its own.
-        progress = self.progress if self.workers.count == 1 else False
+        # In this process each chain has a bar of its own.
+        progress = self.progress if isinstance(self.workers, Here) else False
         # Two orders may come to the same chain, as where what a search found is the default.
         marks = [self._mark(order) for order in orders]
         different = dict(zip(marks, orders, strict=True))
@@ -94,7 +94,8 @@ class Lab:
 
     def count_time(self, folder: Path) -> None:
         """Count what the run in a folder has taken so far as time that this experiment is spared."""
-        self.spared.setdefault(folder, chains.seconds_so_far(folder))
+        # It had the machine to itself, while chains share it.
+        self.spared.setdefault(folder, chains.seconds_so_far(folder) * self.workers.count)
 
     def note(self, text: str) -> None:
         """Say once what could not be done."""

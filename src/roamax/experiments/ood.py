@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -62,10 +63,10 @@ def _is_here(lab: Lab, name: str) -> bool:
 
 def _aurocs(chain: Chain, names: Sequence[str], count: int | None) -> Record:
     shape = np.shape(chain.task.test[0])[1:]
-    foreign = {LABELS[name]: as_shape(_images(name, count), shape, name) for name in names}
+    foreign = {LABELS[name]: as_shape(_images(data.data_dir(), name, count), shape, name) for name in names}
     return {label: metrics.ood_auroc(chain.average, chain.predict(images)) for label, images in foreign.items()}
 
 
 @functools.lru_cache(maxsize=4)
-def _images(name: str, count: int | None) -> np.ndarray:
-    return data.load(name).x_test[:count]
+def _images(folder: Path, name: str, count: int | None) -> np.ndarray:
+    return data.load(name, folder).x_test[:count].copy()

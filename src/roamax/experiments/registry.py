@@ -68,7 +68,8 @@ def run_experiment(
 
     Chains are kept in `out/chains`, or in a folder `chains` that experiments share; run again, it goes on. They run in
     `workers` processes of their own, one for each core where none is given, or with the engine "ray" on a cluster; one
-    worker is this process.
+    worker is this process. A script that calls this keeps its own work under `if __name__ == "__main__":`, as with all
+    processes of Python's, or has one worker.
     """
     experiment = lookup(EXPERIMENTS, name, "NAME")
     check(seeds >= 1, "seeds", "be >= 1", seeds)

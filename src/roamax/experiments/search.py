@@ -47,7 +47,7 @@ def search(lab: Lab, problem: Problem, names: Sequence[str]) -> dict[str, list[T
     lab = dataclasses.replace(lab, seeds=lab.seeds[:1], notes=[])
     is_regression = problem.task.build().is_regression
     grids = {name: axes(name, is_regression) for name in names}
-    fixed = {name: _fixed(lab, problem, name) for name in names}
+    fixed = {name: _fixed(problem, name) for name in names}
     problem = problem._replace(draws=min(problem.draws, DRAWS), members=min(problem.members, DRAWS))
     if lab.scale == "paper":
         points = [
@@ -61,7 +61,7 @@ def search(lab: Lab, problem: Problem, names: Sequence[str]) -> dict[str, list[T
     return {name: sorted(trials, key=lambda trial: trial.nll) for name, trials in found.items()}
 
 
-def _fixed(lab: Lab, problem: Problem, name: str) -> dict[str, Any]:
+def _fixed(problem: Problem, name: str) -> dict[str, Any]:
     """Hyperparameters that are not searched over."""
     known = problem.hyper.get(name, {})
     fixed = {"exploration_ratio": known.get("exploration_ratio", 0.8)} if name == "cSGMCMC" else {}

@@ -13,11 +13,8 @@ from typing import Any, Protocol
 import jax
 
 from roamax.errors import InputError, check, lookup
-from roamax.machine import keep_to_core, usable_cores
+from roamax.machine import jax_settings, keep_to_core, take_jax_settings, usable_cores
 from roamax.progress import progress_bar
-
-SHARED = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
-"""Settings of JAX that a new process takes from this one."""
 
 
 class Workers(Protocol):
@@ -42,37 +39,42 @@ class Here:
 
 
 class OnCores:
-    """A process for each core, which nothing else of ours runs on: small networks make poor use of a second one.
+    """A process for each core: small networks make poor use of a second one.
 
-    Ctrl-C reaches the jobs at work once and leaves the others undone; a process whose parent was killed ends too.
+    Ctrl-C reaches the jobs at work and leaves the others undone; a process whose parent was killed ends too.
     """
 
     def __init__(self, count: int, show: bool | None):
-        self.count = count
+        self.count, self._show = count, show
         context = multiprocessing.get_context("spawn")
-        cores = context.SimpleQueue()
+        cores, self._pids, self._stopped = context.SimpleQueue(), context.SimpleQueue(), context.Event()
         for number in range(count):
-            cores.put(number)
-        settings = {name: jax.config.values[name] for name in SHARED}
-        self._show, self._pids = show, context.SimpleQueue()
-        self._pool = ProcessPoolExecutor(count, context, _begin, (cores, self._pids, settings))
+            # Another command's workers should not all have the same cores.
+            cores.put(os.getpid() + number)
+        shared = cores, self._pids, self._stopped, jax_settings()
+        self._pool = ProcessPoolExecutor(count, context, _begin, shared)
 
     def map(self, function: Callable[..., Any], jobs: Sequence[tuple]) -> list[Any]:
         """The function's result for each job."""
-        futures = [self._pool.submit(_interruptible, function, job) for job in jobs]
         note = f"{self.count} at a time"
         try:
+            with _interrupts_held_back():
+                futures = [self._pool.submit(_interruptible, function, job) for job in jobs]
             with progress_bar("chains", len(jobs), show=self._show, note=note) as report:
                 for done, future in enumerate(as_completed(futures)):
                     future.result()
                     report(done + 1, note)
         except BrokenProcessPool as error:
-            rule = "leave each process the memory it needs; one was killed. The same command with fewer goes on"
-            raise InputError(f"`workers` must {rule}; got {self.count}.") from error
+            rule = "suit the machine; a process ended before its job did, as when memory runs out"
+            raise InputError(
+                f"`workers` must {rule}; got {self.count}. The same command with fewer goes on."
+            ) from error
         return [future.result() for future in futures]
 
     def close(self) -> None:
         """End the processes; jobs at work are interrupted as by Ctrl-C, and keep what they have."""
+        # Jobs that the pool has handed out and nobody has begun cannot be taken back.
+        self._stopped.set()
         while not self._pids.empty():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pids.get(), signal.SIGINT)
@@ -80,51 +82,79 @@ class OnCores:
 
 
 class OnRay:
-    """Tasks of a Ray cluster, whose machines all write to the same folder of chains."""
+    """Tasks of a Ray cluster whose machines write to the same folder of chains; each has a GPU where there are any."""
 
     def __init__(self, address: str | None):
         from roamax.meta.ray_engine import import_ray
 
         self._ray = ray = import_ray()
-        if not ray.is_initialized():
-            ray.init(address=address, log_to_driver=False)
-        self.count = max(1, int(ray.cluster_resources().get("CPU", 1)))
+        self._owns_cluster = not ray.is_initialized()
+        if self._owns_cluster:
+            ray.init(address=address, log_to_driver=False, logging_level="error")
+        kind = "GPU" if ray.cluster_resources().get("GPU") else "CPU"
+        self.count = max(1, int(ray.cluster_resources().get(kind, 1)))
+        self._run = ray.remote(_with_settings).options(num_cpus=1, num_gpus=int(kind == "GPU"))
 
     def map(self, function: Callable[..., Any], jobs: Sequence[tuple]) -> list[Any]:
         """The function's result for each job."""
-        remote = self._ray.remote(function)
-        return self._ray.get([remote.remote(*job) for job in jobs])
+        settings = jax_settings()
+        try:
+            return self._ray.get([self._run.remote(settings, function, job) for job in jobs])
+        except self._ray.exceptions.RayTaskError as error:
+            raise error.cause from error
+
+    def close(self) -> None:
+        """End a cluster that was started for this."""
+        if self._owns_cluster:
+            self._ray.shutdown()
 
 
 @contextlib.contextmanager
 def hired(engine: str, address: str | None, count: int | None, show: bool | None) -> Iterator[Workers]:
     """Workers of the named engine; `count` None is a process for each core, or none but this on an accelerator."""
+    on_ray = lookup({"local": False, "ray": True}, engine, "engine")
     check(count is None or count >= 1, "workers", "be >= 1", count)
-    if lookup({"local": False, "ray": True}, engine, "engine"):
-        yield OnRay(address)
-        return
-    count = count or (usable_cores() if jax.default_backend() == "cpu" else 1)
-    if count == 1:
-        yield Here()
-        return
-    workers = OnCores(count, show)
+    check(count is None or not on_ray, "workers", "be left to the cluster with the engine ray", count)
+    if not on_ray:
+        on_cpu = jax.default_backend() == "cpu"
+        check(on_cpu or count in (None, 1), "workers", "be 1 on an accelerator", count)
+        count = count or (usable_cores() if on_cpu else 1)
+        if count == 1:
+            yield Here()
+            return
+    workers = OnRay(address) if on_ray else OnCores(count or 1, show)
     try:
         yield workers
     finally:
         workers.close()
 
 
-def _begin(cores: Any, pids: Any, settings: Mapping[str, Any]) -> None:
+_stopped: Any = None
+"""In a worker, whether its parent wants no more jobs done."""
+
+
+def _begin(cores: Any, pids: Any, stopped: Any, settings: Mapping[str, Any]) -> None:
     """Make this process a worker: one core, no Ctrl-C between jobs, an end when its parent ends."""
-    keep_to_core(cores.get())
+    global _stopped
+    _stopped = stopped
+    # The terminal's Ctrl-C goes to the parent alone, which hands it on, so that it counts once.
+    os.setpgrp()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if hasattr(os, "setpgrp"):
-        # The terminal's Ctrl-C goes to the parent alone, which hands it on, so that it counts once.
-        os.setpgrp()
-    pids.put(os.getpid())
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    for name, value in settings.items():
-        jax.config.update(name, value)
+    keep_to_core(cores.get())
+    take_jax_settings(settings)
+    pids.put(os.getpid())
+
+
+@contextlib.contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Ctrl-C waits, here and in processes that are started within, until they have come as far as to let it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _end_with_parent() -> None:
@@ -137,6 +167,13 @@ def _end_with_parent() -> None:
 def _interruptible(function: Callable[..., Any], job: tuple) -> Any:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
+        if _stopped.is_set():
+            raise KeyboardInterrupt
         return function(*job)
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _with_settings(settings: Mapping[str, Any], function: Callable[..., Any], job: tuple) -> Any:
+    take_jax_settings(settings)
+    return function(*job)

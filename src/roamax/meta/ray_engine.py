@@ -17,6 +17,7 @@ import jax
 import numpy as np
 
 from roamax.errors import InputError, check
+from roamax.machine import jax_settings, take_jax_settings
 from roamax.meta.config import TrainConfig
 from roamax.meta.worker import Job, Result, Worker
 from roamax.tasks import TaskDistribution
@@ -24,13 +25,6 @@ from roamax.types import MetaParams
 
 MAX_LOSSES = 3
 """A job that so many workers were lost with is given up, and so is a run whose workers fail so often to get up."""
-_FLAGS = (
-    "jax_enable_x64",
-    "jax_default_prng_impl",
-    "jax_default_matmul_precision",
-    "jax_compilation_cache_dir",
-    "jax_persistent_cache_min_compile_time_secs",
-)
 
 
 class WorkersLost(RuntimeError):
@@ -74,10 +68,9 @@ class RayEngine:
         if workers is None:
             workers = max(1, int(ray.cluster_resources().get("CPU", 1) // max(cpus_per_worker, 1)))
         check(isinstance(workers, int) and workers >= 1, "workers", "be a whole number >= 1", workers)
-        flags = {name: getattr(jax.config, name) for name in _FLAGS}
         options = {"num_cpus": cpus_per_worker, "num_gpus": gpus_per_worker, "max_restarts": 0}
         self._actor = ray.remote(_Actor).options(**options)
-        self._arguments = (config, ray.put(tasks), flags)
+        self._arguments = (config, ray.put(tasks), jax_settings())
         self._workers, self._job_seconds = workers, job_seconds
         self._under_way: dict[Any, _Work] = {}
         self._idle: list[Any] = []
@@ -174,9 +167,8 @@ class RayEngine:
 class _Actor:
     """A worker in a process of its own."""
 
-    def __init__(self, config: TrainConfig, tasks: TaskDistribution, flags: dict[str, Any]):
-        for name, value in flags.items():
-            jax.config.update(name, value)
+    def __init__(self, config: TrainConfig, tasks: TaskDistribution, settings: dict[str, Any]):
+        take_jax_settings(settings)
         self._worker = Worker(config, tasks)
 
     def run(self, meta_params: MetaParams, job: Job) -> Result:
