@@ -52,7 +52,6 @@ class Chain(NamedTuple):
     method: Method
     draws: Draws
     folder: Path
-    seconds_per_step: float
     spared: dict[Path, float]
     """The seconds that went into files which were there when they were asked for."""
 
@@ -165,7 +164,7 @@ def _run(order: Order, seed: int, home: Path, progress: bool | None, spared: dic
         about={"task": task_record(spec)},
         progress=progress,
     )
-    return Chain(order.problem, task, method, draws, folder, seconds_so_far(folder) / draws.steps[-1], spared)
+    return Chain(order.problem, task, method, draws, folder, spared)
 
 
 class _Augmented:

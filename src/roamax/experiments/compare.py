@@ -3,10 +3,12 @@
 import dataclasses
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from roamax import metrics, storage
@@ -86,6 +88,29 @@ def run_method(
     x, y = task.test
     log_probs = predict_draws(task.apply, draws, x)
     return Outcome(method.name, log_probs, np.asarray(y), method.gradient_evaluations(task), seconds)
+
+
+def step_timer(sampler: Sampler, task: Task, steps: int = 10) -> Callable[[], float]:
+    """A function that runs `steps` steps on one batch, compiled beforehand, and gives the seconds of a step."""
+    batch = jax.tree.map(lambda array: jnp.asarray(array[: task.batch_size]), task.train)
+    key = jax.random.key(0)
+    state = sampler.init(key, task.init(key))
+
+    @jax.jit
+    def run(state: Any) -> Any:
+        def step(state: Any, step_key: jax.Array) -> tuple[Any, None]:
+            return sampler.step(step_key, state, batch)[0], None
+
+        return jax.lax.scan(step, state, jax.random.split(key, steps))[0]
+
+    jax.block_until_ready(run(state))
+
+    def seconds() -> float:
+        begun = time.perf_counter()
+        jax.block_until_ready(run(state))
+        return (time.perf_counter() - begun) / steps
+
+    return seconds
 
 
 def score(task: Task, draws: Draws | Iterable[Params]) -> dict[str, float]:

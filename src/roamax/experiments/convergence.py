@@ -1,12 +1,16 @@
 """Effective sample size per second and the share of parameters with cR-hat < 1.1, whole and by layer."""
 
+import numpy as np
+
 from roamax import diagnostics
 from roamax.experiments.chains import Chain
+from roamax.experiments.compare import step_timer
 from roamax.experiments.findings import Findings
 from roamax.experiments.lab import Lab, Record, averaged, measure, methods_as_columns
 from roamax.experiments.tables import Table, Value
 from roamax.report.geometry import rhat_by_layer
 
+ROUNDS = 5
 METHODS = ("cSGMCMC", "Meta-SGMCMC", "L2E")
 
 
@@ -41,7 +45,9 @@ def run(lab: Lab) -> Findings:
 
 def _record(chain: Chain) -> Record:
     steps = chain.draws.steps
-    interval = chain.seconds_per_step * (steps[-1] - steps[0]) / (len(steps) - 1)
+    timer = step_timer(chain.method.sampler, chain.task)
+    # Without the time of compiling, which a chain that is there already, or another seed's, is spared.
+    interval = float(np.median([timer() for _ in range(ROUNDS)])) * (steps[-1] - steps[0]) / (len(steps) - 1)
     found = diagnostics.summary(chain.draws, interval)
     return {
         "ESS/s": found["ess_per_second"] / UNIT,

@@ -1,21 +1,16 @@
 """Seconds per epoch of each method, and the ratio to cyclical SGMCMC, measured side by side."""
 
-import time
-from collections.abc import Callable
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from roamax.experiments.compare import step_timer
 from roamax.experiments.findings import Findings
 from roamax.experiments.lab import Lab
 from roamax.experiments.tables import Table, Value
-from roamax.tasks import Task
-from roamax.types import Sampler
 
 METHODS = ("cSGMCMC", "Meta-SGMCMC", "L2E")
-STEPS, ROUNDS = 10, 5
+ROUNDS = 5
 PAPER = {
     "Fashion-MNIST": (0.20, 0.32, 0.32),
     "CIFAR-10": (1.79, 2.44, 2.64),
@@ -28,8 +23,9 @@ def run(lab: Lab) -> Findings:
     """The time of an epoch, from rounds in which every method takes its turn; the spread is over rounds."""
     rows: dict[tuple[str, ...], dict[str, Value]] = {}
     for problem in lab.problems("fashion_mnist", "cifar10", "cifar100", "tiny_imagenet"):
-        timers = {method.name: _timer(method.sampler, task) for method, task, _ in lab.methods(problem, METHODS)}
-        rounds = [{name: timer() for name, timer in timers.items()} for _ in range(ROUNDS)]
+        timers = {method.name: step_timer(method.sampler, task) for method, task, _ in lab.methods(problem, METHODS)}
+        epoch = problem.task.build().posterior.num_data / problem.task.batch_size
+        rounds = [{name: epoch * timer() for name, timer in timers.items()} for _ in range(ROUNDS)]
         seconds = {name: [one[name] for one in rounds] for name in timers}
         rows["seconds per epoch", problem.label] = {name: _middle(values) for name, values in seconds.items()}
         if "cSGMCMC" in seconds:
@@ -44,29 +40,6 @@ def run(lab: Lab) -> Findings:
     better = {"seconds per epoch": "min", "ratio to cSGMCMC": "min"}
     table = Table("Cost", ("Metric", "Data set"), METHODS, rows, paper, better=better, digits=2)
     return Findings({"cost": table}, seeds=0)
-
-
-def _timer(sampler: Sampler, task: Task) -> Callable[[], float]:
-    """A function that runs `STEPS` steps on one batch, compiled beforehand, and gives the seconds of an epoch."""
-    batch = jax.tree.map(lambda array: jnp.asarray(array[: task.batch_size]), task.train)
-    key = jax.random.key(0)
-    state = sampler.init(key, task.init(key))
-
-    @jax.jit
-    def steps(state: Any) -> Any:
-        def step(state: Any, step_key: jax.Array) -> tuple[Any, None]:
-            return sampler.step(step_key, state, batch)[0], None
-
-        return jax.lax.scan(step, state, jax.random.split(key, STEPS))[0]
-
-    jax.block_until_ready(steps(state))
-
-    def seconds() -> float:
-        begun = time.perf_counter()
-        jax.block_until_ready(steps(state))
-        return (time.perf_counter() - begun) / STEPS * task.posterior.num_data / task.batch_size
-
-    return seconds
 
 
 def _middle(values: Any) -> Value:
