@@ -23,28 +23,29 @@ _IMAGES = ("fashion_mnist", "cifar10", "cifar100", "tiny_imagenet")
 _FOREIGN = ("mnist", "notmnist", "svhn", "tiny_imagenet_32")
 EXPERIMENTS = {
     "image-classification": Experiment(
-        "image_classification", "accuracy and NLL against the number of draws", _IMAGES, 21
+        "image_classification", "accuracy and NLL against the number of draws", _IMAGES, 9
     ),
-    "hmc-fidelity": Experiment("hmc_fidelity", "agreement and total variation to HMC", ("cifar10", "digits"), 15),
-    "multimodality": Experiment("multimodality", "cosine similarity, error surface and segments", ("cifar10",), 20),
-    "ood": Experiment("ood", "AUROC on foreign data", (*_FOREIGN, *_IMAGES[:3]), 25),
-    "corruption": Experiment("corruption", "accuracy by severity on CIFAR-10-C", ("cifar10",), 21),
-    "convergence": Experiment("convergence", "ESS/s and cR-hat, whole and by layer", _IMAGES, 17),
+    "hmc-fidelity": Experiment("hmc_fidelity", "agreement and total variation to HMC", ("cifar10", "digits"), 8),
+    "multimodality": Experiment("multimodality", "cosine similarity, error surface and segments", ("cifar10",), 9),
+    "ood": Experiment("ood", "AUROC on foreign data", (*_FOREIGN, *_IMAGES[:3]), 8),
+    "corruption": Experiment("corruption", "accuracy by severity on CIFAR-10-C", ("cifar10",), 8),
+    "convergence": Experiment("convergence", "ESS/s and cR-hat, whole and by layer", _IMAGES, 7),
     "update-analysis": Experiment(
         "update_analysis", "step lengths and training NLL over a run; contours of the network", ("cifar10",), 3
     ),
     "meta-loss": Experiment("meta_loss", "meta-loss over outer steps for several step sizes", ("digits",), 6),
-    "objective": Experiment("objective", "BMA against CE meta-loss: barriers between draws", ("cifar10", "mnist"), 25),
-    "ablation": Experiment("ablation", "small, precond and full L2E", (*_IMAGES, "mnist"), 42),
-    "kinetic": Experiment("kinetic", "Kinetic L2E against L2E", _IMAGES, 21),
-    "text": Experiment("text", "IMDB with a CNN-LSTM", ("imdb",), 14),
-    "meta-sgmcmc": Experiment("gong", "generalisation tables of Gong et al.", ("mnist", "cifar10"), 15),
+    "objective": Experiment("objective", "BMA against CE meta-loss: barriers between draws", ("cifar10", "mnist"), 8),
+    "ablation": Experiment("ablation", "small, precond and full L2E", (*_IMAGES, "mnist"), 18),
+    "kinetic": Experiment("kinetic", "Kinetic L2E against L2E", _IMAGES, 9),
+    "text": Experiment("text", "IMDB with a CNN-LSTM", ("imdb",), 9),
+    "meta-sgmcmc": Experiment("gong", "generalisation tables of Gong et al.", ("mnist", "cifar10"), 6),
     "regression-1d": Experiment("regression_1d", "predictive band on a sine with a gap", (), 4),
-    "augmentation": Experiment("augmentation", "random crop and flip, temperature tuned", ("cifar10", "cifar100"), 20),
+    "augmentation": Experiment("augmentation", "random crop and flip, temperature tuned", ("cifar10", "cifar100"), 9),
     "cost": Experiment("cost", "seconds per epoch of each method", ("fashion_mnist", "cifar10"), 2),
-    "tune": Experiment("tune", "the paper's grid search on validation data", ("fashion_mnist",), 39),
+    "tune": Experiment("tune", "the paper's grid search on validation data", ("fashion_mnist",), 12),
+    # On one core.
     "transfer": Experiment(
-        "transfer", "L2E untuned against tuned methods on unseen tasks", ("mnist", *_IMAGES[:2], "imdb"), 110
+        "transfer", "L2E untuned against tuned methods on unseen tasks", ("mnist", *_IMAGES[:2], "imdb"), 79
     ),
 }
 

@@ -79,6 +79,8 @@ class OnCores:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pids.get(), signal.SIGINT)
         self._pool.shutdown(cancel_futures=True)
+        # Python speaks of semaphores that are left over when a process ends while somebody holds them.
+        del self._pool, self._pids, self._stopped
 
 
 class OnRay:
