@@ -26,6 +26,8 @@ predictions of draws: higher is more diverse.
 What is within the noise differs by less than one standard deviation of a difference between seeds, of which there are
 three: beyond it is a hint, not a proof. Minutes are those that a run from nothing takes, with a chain on each core:
 what chains, predictions and barriers took that another experiment had made before counts, shared among the cores.
+Chains of one seed part ways, by rounding, on another machine or number of cores: where experiments with other cores
+look at the same chains, their numbers differ within the noise.
 """
 
 
