@@ -9,7 +9,18 @@ import pytest
 
 from roamax import storage, trees
 from roamax.errors import InputError
-from roamax.experiments import augmentation, corruption, cost, gong, hmc_fidelity, ood, regression_1d, search, transfer
+from roamax.experiments import (
+    augmentation,
+    corruption,
+    cost,
+    gong,
+    hmc_fidelity,
+    meta_loss,
+    ood,
+    regression_1d,
+    search,
+    transfer,
+)
 from roamax.experiments.chains import Chain
 from roamax.experiments.lab import Lab
 from roamax.experiments.methods import LEARNED, method
@@ -82,6 +93,7 @@ def laboratory(folder, monkeypatch):
     monkeypatch.setattr(ood, "IMAGES", 10)
     monkeypatch.setattr(cost, "ROUNDS", 2)
     monkeypatch.setattr(gong, "BATCH_SIZE", 8)
+    monkeypatch.setattr(meta_loss, "OUTER_STEPS", 3)
     monkeypatch.setattr(gong, "STEPS", (4, 2))
     monkeypatch.setattr(gong, "DRAWS", 4)
     monkeypatch.setattr(hmc_fidelity, "NUTS", {"burn_in": 10, "num_samples": 8, "num_chains": 2})
@@ -112,7 +124,11 @@ SOON = ("image-classification", "multimodality", "ood", "convergence", "update-a
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in SOON else pytest.param(name, marks=pytest.mark.slow) for name in EXPERIMENTS]
+    "name",
+    [
+        name if name in SOON else pytest.param(name, marks=[pytest.mark.slow, pytest.mark.timeout(900)])
+        for name in EXPERIMENTS
+    ],
 )
 def test_an_experiment_writes_its_files_and_goes_on(name, laboratory, tmp_path):
     results = laboratory(name, tmp_path / "first", problems=("cifar10",) if name in SOON else ())

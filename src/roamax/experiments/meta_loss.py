@@ -14,6 +14,9 @@ from roamax.experiments.tables import Rows, Table, Value
 from roamax.meta import PRESETS, Stage, TrainConfig
 from roamax.report.figures import INK, new_figure
 
+OUTER_STEPS = 80
+"""At cpu scale."""
+
 
 def configs(scale: str) -> dict[str, dict[float, TrainConfig]]:
     """For each learned sampler, a run for each squared step size."""
@@ -24,14 +27,14 @@ def configs(scale: str) -> dict[str, dict[float, TrainConfig]]:
         }
     else:
         smoke = PRESETS["smoke"]
-        l2e = dataclasses.replace(smoke, stages=(dataclasses.replace(smoke.stages[0], outer_steps=80),))
+        l2e = dataclasses.replace(smoke, stages=(dataclasses.replace(smoke.stages[0], outer_steps=OUTER_STEPS),))
         baseline = dataclasses.replace(
             smoke,
             sampler="meta_sgmcmc",
             objective="kl",
             chains=2,
             init_scale=1.0,
-            stages=(Stage("tbptt", 80, 400, 5, 10, truncation=50, learning_rate=0.003, only="hidden=16"),),
+            stages=(Stage("tbptt", OUTER_STEPS, 400, 5, 10, truncation=50, learning_rate=0.003, only="hidden=16"),),
         )
         families = {"L2E": (l2e, (2e-5, 8e-5, 3.2e-4)), "Meta-SGMCMC": (baseline, (1e-5, 1e-4, 1e-3))}
     return {
