@@ -234,9 +234,9 @@ def test_smoke_tasks_need_no_files_and_can_be_learned(tmp_path):
         def learn(key, task=task):
             def step(params, _):
                 grads = jax.grad(objective)(params, task)
-                return jax.tree.map(lambda leaf, slope: leaf - 0.5 * slope, params, grads), None
+                return jax.tree.map(lambda leaf, slope: leaf - 0.1 * slope, params, grads), None
 
-            params, _ = jax.lax.scan(step, task.init(key), length=150)
+            params, _ = jax.lax.scan(step, task.init(key), length=800)
             return jnp.argmax(task.apply(params, task.valid[0]), -1)
 
         assert np.mean(learn(KEY) == task.valid[1]) > 0.8
