@@ -31,7 +31,7 @@ EXPERIMENTS = {
     "corruption": Experiment("corruption", "accuracy by severity on CIFAR-10-C", ("cifar10",), 8),
     "convergence": Experiment("convergence", "ESS/s and cR-hat, whole and by layer", _IMAGES, 7),
     "update-analysis": Experiment(
-        "update_analysis", "step lengths and training NLL over a run; contours of the network", ("cifar10",), 3
+        "update_analysis", "step lengths and training NLL over a run; contours of the network", ("cifar10",), 6
     ),
     "meta-loss": Experiment("meta_loss", "meta-loss over outer steps for several step sizes", ("digits",), 6),
     "objective": Experiment("objective", "BMA against CE meta-loss: barriers between draws", ("cifar10", "mnist"), 8),
