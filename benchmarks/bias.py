@@ -14,12 +14,12 @@ from pathlib import Path
 import jax
 
 from roamax import pretrained, runs
-from roamax.experiments import bias
+from roamax.evaluation import bias
 from roamax.report.page import Column, markdown
-from roamax.samplers.kinetic_l2e import kinetic_l2e
-from roamax.samplers.l2e import l2e
-from roamax.samplers.meta_sgmcmc import meta_sgmcmc
-from roamax.samplers.precond_l2e import precond_l2e
+from roamax.samplers.learned.kinetic_l2e import kinetic_l2e
+from roamax.samplers.learned.l2e import l2e
+from roamax.samplers.learned.meta_sgmcmc import meta_sgmcmc
+from roamax.samplers.learned.precond_l2e import precond_l2e
 from roamax.samplers.sghmc import sghmc
 
 SAMPLERS = {"l2e": l2e, "kinetic_l2e": kinetic_l2e, "precond_l2e": precond_l2e, "meta_sgmcmc": meta_sgmcmc}

@@ -27,7 +27,8 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from roamax import BayesianClassifier, BayesianRegressor, metrics
+from roamax import BayesianClassifier, BayesianRegressor
+from roamax.evaluation import metrics
 
 CLASSES = ("iris", "wine", "breast_cancer", "digits")
 REAL = ("diabetes",)

@@ -24,12 +24,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.pairs import DRAWS, network_tasks, pair_config, pair_runner
+from benchmarks.timing import take_turns
 from roamax import meta, tasks
-from roamax.bench.pairs import DRAWS, network_tasks, pair_config, pair_runner
-from roamax.bench.timing import take_turns
 from roamax.meta import Stage, TrainConfig, log
 from roamax.meta.families import make_family
-from roamax.samplers.l2e import DECAYS
+from roamax.samplers.learned.l2e import DECAYS
 
 PERCEPTRONS = "mnist-half/mlp:hidden=32:"
 """Tasks of the recipe: three data sets with 500, 2,000 and all examples, and one network, so that little has to be

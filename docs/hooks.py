@@ -100,14 +100,14 @@ def _examples() -> Iterator[str]:
 
 def scaling() -> str:
     """What a step takes on a mesh of accelerators."""
-    from roamax.bench.scaling import step_table
+    from benchmarks.scaling import step_table
 
     return step_table()
 
 
 def workers() -> str:
     """The share of time that workers of meta-training compute."""
-    from roamax.bench.scaling import worker_table
+    from benchmarks.scaling import worker_table
 
     return worker_table()
 

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import roamax
-from roamax import trees
+from roamax.numerics import trees
 from roamax.schedules import as_schedule, describe
 
 

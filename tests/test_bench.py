@@ -7,12 +7,12 @@ from pathlib import Path
 
 import jax.numpy as jnp
 import pytest
+from benchmarks import apart, growth, page, peers, suite, timing
+from benchmarks.timing import Contest, Mark, Spread
 
-from roamax import storage
-from roamax.bench import apart, growth, page, peers, suite, timing
-from roamax.bench.timing import Contest, Mark, Spread
 from roamax.cli import main
 from roamax.cli.bench import bench
+from roamax.host import files
 
 
 class Clock:
@@ -128,7 +128,7 @@ def results(**entries):
 
 
 def test_the_page_is_made_of_the_results_alone(tmp_path):
-    storage.write_json(tmp_path / "in.json", results(runner=CONTEST, posteriors={"skipped": "not there"}, **GROWN))
+    files.write_json(tmp_path / "in.json", results(runner=CONTEST, posteriors={"skipped": "not there"}, **GROWN))
     main(["bench", "page", str(tmp_path / "in.json"), "--out", str(tmp_path / "docs.md"), "--quiet"])
     text = (tmp_path / "docs.md").read_text()
     assert "| x against y | 1.20 | 0.90 to 1.30 | ≤ 1.1 | no | 3 | x 1.2 ms, y 1 ms |" in text
@@ -137,11 +137,11 @@ def test_the_page_is_made_of_the_results_alone(tmp_path):
     assert "50 GFLOP/s" in text
     assert "| 10,000,000 | L2E | 2 ms | 0.2 ns | " in text
     assert (tmp_path / "images" / "docs.png").read_bytes().startswith(b"\x89PNG")
-    assert storage.read_json(tmp_path / "docs.json") == storage.read_json(tmp_path / "in.json")
+    assert files.read_json(tmp_path / "docs.json") == files.read_json(tmp_path / "in.json")
 
 
 def test_a_page_of_contests_alone_has_no_figure(tmp_path):
-    storage.write_json(tmp_path / "in.json", results(runner=CONTEST))
+    files.write_json(tmp_path / "in.json", results(runner=CONTEST))
     assert page.write_page(tmp_path / "in.json", tmp_path / "page.md") is None
     assert "Growth" not in (tmp_path / "page.md").read_text()
 
@@ -175,10 +175,10 @@ def test_names_measured_again_replace_their_records_and_others_stay(one_contest,
     assert "pip install noo" in found["absent"]["skipped"]
     assert found["broken"] == {"skipped": "failed: no peer today"}
     list(suite.run(["other"], 1, out))
-    kept = storage.read_json(out)
+    kept = files.read_json(out)
     assert list(kept["entries"]) == ["quick", "other", "broken", "absent"]
     assert kept["entries"]["other"]["rounds"] == 1
-    storage.write_json(out, {**kept, "versions": {"jax": "another"}})
+    files.write_json(out, {**kept, "versions": {"jax": "another"}})
     with pytest.raises(ValueError, match="`out` must be a new file"):
         list(suite.run(["quick"], 1, out))
 
@@ -191,8 +191,8 @@ def test_the_command_shows_a_table_and_writes_the_results(one_contest, tmp_path,
     assert "0.50" in shown
     assert "yes" in shown
     main(["bench", "--only", "quick", "--rounds", "1", "--out", str(out), "--json"])
-    assert json.loads(capsys.readouterr().out) == storage.read_json(out)
-    facts = json.dumps(storage.read_json(out))
+    assert json.loads(capsys.readouterr().out) == files.read_json(out)
+    facts = json.dumps(files.read_json(out))
     assert str(tmp_path) not in facts
 
 

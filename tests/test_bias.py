@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import roamax
-from roamax.experiments import bias
+from roamax.evaluation import bias
 
 LENGTHS = {"num_chains": 32, "burn_in": 500, "num_steps": 4000}
 

@@ -12,9 +12,9 @@ import pytest
 from scipy import stats
 
 import roamax
-from roamax.samplers.kinetic_l2e import kinetic_l2e_family
-from roamax.samplers.meta_sgmcmc import meta_sgmcmc_family
-from roamax.samplers.precond_l2e import precond_l2e_family
+from roamax.samplers.learned.kinetic_l2e import kinetic_l2e_family
+from roamax.samplers.learned.meta_sgmcmc import meta_sgmcmc_family
+from roamax.samplers.learned.precond_l2e import precond_l2e_family
 
 RANKS, BINS = 15, 8
 NUM_DATA, DIM = 6, 2

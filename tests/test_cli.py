@@ -13,12 +13,13 @@ import warnings
 import numpy as np
 import pytest
 
-from roamax import meta, models, progress, storage
+from roamax import meta, models
 from roamax.cli import COMMANDS, completion, find, main, parsing
 from roamax.cli.output import FORMATS
 from roamax.cli.start import start_jax
-from roamax.experiments import demo
-from roamax.samplers.named import NAMES
+from roamax.host import files, progress
+from roamax.paper import demo
+from roamax.samplers.registry import NAMES
 
 SHORT = ["--data", "digits", "--options", "hidden=[8]", "--batch-size", "32", "--burn-in", "40", "--thinning", "10"]
 
@@ -44,7 +45,7 @@ def test_demo_writes_a_table_results_and_a_page(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(demo, "STEPS", 800)
     main(["demo", "--out", str(tmp_path / "demo")])
     printed = capsys.readouterr().out
-    results = storage.read_json(tmp_path / "demo" / "results.json")
+    results = files.read_json(tmp_path / "demo" / "results.json")
     names = [method["method"] for method in results["methods"]]
     assert {"deep ensemble", "SGLD", "pSGLD", "SGHMC", "cyclical SGHMC", "HMC"} <= set(names)
     for method in results["methods"]:
@@ -63,11 +64,11 @@ def test_sample_goes_on_where_it_stopped(run_folder, tmp_path, capsys):
     main(["sample", *SHORT, "--num-samples", "7", "--out", str(tmp_path / "run"), "--json"])
     results = json.loads(capsys.readouterr().out)
     assert results["draws"] == 7
-    assert results == storage.read_json(tmp_path / "run" / "results.json")
+    assert results == files.read_json(tmp_path / "run" / "results.json")
     for name in ("versions", "seed", "command", "acc", "nll"):
         assert name in results
-    kept = storage.read_json(run_folder / "draws" / "manifest.json")["draws"]
-    assert storage.read_json(tmp_path / "run" / "draws" / "manifest.json")["draws"][: len(kept)] == kept
+    kept = files.read_json(run_folder / "draws" / "manifest.json")["draws"]
+    assert files.read_json(tmp_path / "run" / "draws" / "manifest.json")["draws"][: len(kept)] == kept
 
 
 def test_sample_has_defaults_for_regression_too(tmp_path, capsys):
@@ -82,14 +83,14 @@ def test_evaluate_and_report_describe_a_run(run_folder, tmp_path, capsys):
     words = ["evaluate", str(run_folder), "--reference", str(tmp_path / "other.npz")]
     main([*words, "--json"])
     record = json.loads(capsys.readouterr().out)
-    assert record == storage.read_json(run_folder / "metrics.json")
-    assert record["scores"]["acc"] == pytest.approx(storage.read_json(run_folder / "results.json")["acc"])
+    assert record == files.read_json(run_folder / "metrics.json")
+    assert record["scores"]["acc"] == pytest.approx(files.read_json(run_folder / "results.json")["acc"])
     assert record["by_draws"]["nll"][-1] == pytest.approx(record["scores"]["nll"])
     assert 0 < record["reference"]["total_variation"] < 1
     assert np.shape(record["space"]["cosine"]) == (5, 5)
     main([*words, "--format", "latex", "--draws", "3"])
     assert r"\toprule" in capsys.readouterr().out
-    assert storage.read_json(run_folder / "metrics.json")["num_draws"] == 3
+    assert files.read_json(run_folder / "metrics.json")["num_draws"] == 3
 
     main(["report", str(run_folder), str(run_folder), "--out", str(tmp_path / "page" / "report.html"), "--quiet"])
     page = (tmp_path / "page" / "report.html").read_text()
@@ -280,15 +281,15 @@ def test_interrupted_sampling_says_how_to_go_on_and_goes_on_from_there(tmp_path,
     words = ["sample", "--options", "hidden=[8]", "--batch-size", "32", "--burn-in", "0", "--thinning", "2000"]
     words += ["--num-samples", "1000"]
     manifest = folder / "draws" / "manifest.json"
-    said, code = interrupt(words, folder, lambda: manifest.exists() and storage.read_json(manifest)["draws"])
+    said, code = interrupt(words, folder, lambda: manifest.exists() and files.read_json(manifest)["draws"])
     assert code == 130
     assert said == f"roamax: stopped. To go on: {shlex.join(['roamax', *words, '--out', str(folder)])}\n"
-    step = storage.read_json(folder / "state" / "checkpoint.json")["step"]
-    drawn = len(storage.read_json(manifest)["draws"])
+    step = files.read_json(folder / "state" / "checkpoint.json")["step"]
+    drawn = len(files.read_json(manifest)["draws"])
     assert step >= 2000 * drawn, "the state of the moment is kept, not one of long ago"
     # With fewer draws to take than asked for first, so that the test ends.
-    config = storage.read_json(folder / "config.json")
-    storage.write_json(folder / "config.json", {**config, "num_samples": drawn})
+    config = files.read_json(folder / "config.json")
+    files.write_json(folder / "config.json", {**config, "num_samples": drawn})
     main([*words[:-1], str(drawn + 1), "--out", str(folder), "--json"])
     assert json.loads(capsys.readouterr().out)["draws"] == drawn + 1
 

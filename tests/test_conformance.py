@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import roamax
-from roamax.samplers.kinetic_l2e import kinetic_l2e_family
-from roamax.samplers.l2e import l2e_family
-from roamax.samplers.meta_sgmcmc import meta_sgmcmc_family
-from roamax.samplers.precond_l2e import precond_l2e_family
+from roamax.samplers.learned.kinetic_l2e import kinetic_l2e_family
+from roamax.samplers.learned.l2e import l2e_family
+from roamax.samplers.learned.meta_sgmcmc import meta_sgmcmc_family
+from roamax.samplers.learned.precond_l2e import precond_l2e_family
 
 NUM_DATA, BATCH = 24, 8
 

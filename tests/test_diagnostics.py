@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from roamax import diagnostics
-from roamax.draws import Draws
 from roamax.errors import InputError
+from roamax.evaluation import diagnostics
+from roamax.sampling.draws import Draws
 
 with warnings.catch_warnings():
     # ArviZ announces its next major version, once a day, on import.

@@ -7,31 +7,22 @@ import jax
 import numpy as np
 import pytest
 
-from roamax import storage, trees
 from roamax.errors import InputError
-from roamax.experiments import (
-    augmentation,
-    corruption,
-    cost,
-    gong,
-    hmc_fidelity,
-    meta_loss,
-    ood,
-    regression_1d,
-    search,
-    transfer,
-)
-from roamax.experiments.chains import Chain
-from roamax.experiments.lab import Lab
-from roamax.experiments.methods import LEARNED, method
-from roamax.experiments.problems import CPU, PAPER, SCALES, Problem
-from roamax.experiments.registry import EXPERIMENTS, run_experiment
-from roamax.experiments.results_page import write_page
-from roamax.experiments.scores import scores
-from roamax.experiments.tables import Table, Value, exceeds, latex, markdown
-from roamax.experiments.workers import hired
+from roamax.host import files
 from roamax.meta.config import SamplerName, TrainConfig
 from roamax.meta.families import make_family
+from roamax.numerics import trees
+from roamax.paper import augmentation, corruption, cost, gong, hmc_fidelity, meta_loss, ood, regression_1d, transfer
+from roamax.paper.framework import search
+from roamax.paper.framework.chain import Chain
+from roamax.paper.framework.lab import Lab
+from roamax.paper.framework.methods import LEARNED, method
+from roamax.paper.framework.problems import CPU, PAPER, SCALES, Problem
+from roamax.paper.framework.registry import EXPERIMENTS, run_experiment
+from roamax.paper.framework.results_page import write_page
+from roamax.paper.framework.scores import scores
+from roamax.parallel.workers import hired
+from roamax.report.tables import Table, Value, exceeds, latex, markdown
 from roamax.tasks import TaskSpec
 
 TUNED = {
@@ -79,7 +70,7 @@ def folder(tmp_path_factory):
         assert sampler in SamplerName.__args__
         meta_params = make_family(TrainConfig(sampler=sampler), 0.001).init(jax.random.key(1))
         flat = {key.replace("/", "."): leaf for key, leaf in trees.named_leaves(meta_params).items()}
-        storage.write_bytes(home / f"{name}.safetensors", storage.pack_tensors(flat))
+        files.write_bytes(home / f"{name}.safetensors", files.pack_tensors(flat))
     return home
 
 
@@ -150,7 +141,7 @@ def test_what_is_there_is_not_run_again_and_what_is_missing_is_said(laboratory, 
     chosen = {"problems": ("cifar10", "cifar100")}
     first = laboratory("image-classification", tmp_path / "first", **chosen)
     assert any("roamax data fetch cifar100" in note for note in first["notes"])
-    monkeypatch.setattr("roamax.sampling._segment", None)  # a chain that is not there could not be run now
+    monkeypatch.setattr("roamax.sampling.runner._segment", None)  # a chain that is not there could not be run now
     again = laboratory("image-classification", tmp_path / "again", **chosen)
     assert again["tables"] == first["tables"]
 

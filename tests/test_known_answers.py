@@ -208,3 +208,13 @@ def test_temperature_zero_is_the_optimizer(name):
             state, _ = step(jax.random.key(i), state, data)
             position, optimizer_state = descend(position, optimizer_state)
     np.testing.assert_allclose(state.position["theta"], position["theta"], rtol=1e-6)
+
+
+def test_long_cycles_end_in_finite_numbers():
+    # In single precision 1 + cos(pi t) is 0 just before the end of a cycle this long, and friction was divided by it.
+    target, length = TARGETS["2d"], 16_000
+    sampler = roamax.cyclical(target.posterior, step_size=0.1, friction=1.0, cycle_length=length)
+    state = sampler.init(jax.random.key(0), {"theta": jnp.zeros(2)})
+    last = state._replace(step=jnp.asarray(length - 1, jnp.int32))
+    after, _ = sampler.step(jax.random.key(1), last, target.data)
+    assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(after))

@@ -6,15 +6,19 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cosine
 
-from roamax import landscape, priors, storage, trees
-from roamax.data import batches
-from roamax.draws import Draws
+from roamax import priors
 from roamax.errors import InputError
-from roamax.posterior import Posterior, categorical
-from roamax.samplers import networks
-from roamax.samplers.l2e import DECAYS, WIDTHS, l2e
+from roamax.evaluation import landscape
+from roamax.host import files
+from roamax.likelihoods import categorical
+from roamax.numerics import trees
+from roamax.posterior import Posterior
+from roamax.samplers.learned import _network
+from roamax.samplers.learned.l2e import DECAYS, WIDTHS, l2e
 from roamax.samplers.sghmc import sghmc
-from roamax.sampling import sample
+from roamax.sampling import batches
+from roamax.sampling.draws import Draws
+from roamax.sampling.runner import sample
 
 
 def linear(params, x):
@@ -124,7 +128,7 @@ def test_step_norms_are_those_of_the_chain_that_sample_runs(name, batch_size, da
     if name == "sghmc":
         sampler = sghmc(posterior, step_size=0.01, friction=5.0)
     else:
-        weights = networks.init_mlp(jax.random.key(5), WIDTHS)
+        weights = _network.init_mlp(jax.random.key(5), WIDTHS)
         sampler = l2e(posterior, weights, step_size=0.01, friction=5.0, output_scale=1.0)
     start = {"w": jnp.zeros((3, 2)), "b": jnp.ones((2,))}
     key, steps = jax.random.key(3), 12
@@ -140,7 +144,7 @@ def test_step_norms_are_those_of_the_chain_that_sample_runs(name, batch_size, da
 
 
 def test_network_contours_are_the_network_with_averages_equal_to_the_gradient(tmp_path):
-    weights = networks.init_mlp(jax.random.key(0), WIDTHS)
+    weights = _network.init_mlp(jax.random.key(0), WIDTHS)
     grid = {"limit": 2.0, "resolution": 5, "parameters": (0.5,), "momenta": (-1.0, 1.0)}
     found = landscape.network_contours(weights, **grid)
     assert found.gradient_momentum.alpha.shape == (1, 5, 5)
@@ -161,8 +165,8 @@ def test_network_contours_are_the_network_with_averages_equal_to_the_gradient(tm
     np.testing.assert_allclose(found.parameter_gradient.beta[1, 0, 3], beta, rtol=1e-5)
 
     flat = {name.replace("/", "."): np.asarray(leaf) for name, leaf in trees.named_leaves(weights).items()}
-    storage.write_bytes(tmp_path / "mine.safetensors", storage.pack_tensors(flat))
-    storage.write_json(tmp_path / "mine.json", {"output_scale": 2e-3})
+    files.write_bytes(tmp_path / "mine.safetensors", files.pack_tensors(flat))
+    files.write_json(tmp_path / "mine.json", {"output_scale": 2e-3})
     doubled = landscape.network_contours(tmp_path / "mine.safetensors", **grid)
     np.testing.assert_allclose(doubled.gradient_momentum.alpha, 2 * found.gradient_momentum.alpha, rtol=1e-5)
 

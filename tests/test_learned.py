@@ -7,15 +7,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from roamax import Posterior, diagnostics, noise, pretrained, sghmc, storage, trees
+from roamax import Posterior, pretrained, sghmc
 from roamax.errors import FileError, InputError
-from roamax.samplers import kernel, meta_sgmcmc, networks, precond_l2e
-from roamax.samplers.groups import Groups
-from roamax.samplers.kinetic_l2e import kinetic_l2e, kinetic_l2e_family
-from roamax.samplers.l2e import WIDTHS, l2e, l2e_family
-from roamax.samplers.meta_sgmcmc import meta_sgmcmc_family
-from roamax.samplers.precond_l2e import precond_l2e_family
-from roamax.samplers.recipe import recipe_step
+from roamax.evaluation import diagnostics
+from roamax.host import files
+from roamax.numerics import noise, trees
+from roamax.samplers.learned import _kernel, _network, meta_sgmcmc, precond_l2e
+from roamax.samplers.learned._groups import Groups
+from roamax.samplers.learned._recipe import recipe_step
+from roamax.samplers.learned.kinetic_l2e import kinetic_l2e, kinetic_l2e_family
+from roamax.samplers.learned.l2e import WIDTHS, l2e, l2e_family
+from roamax.samplers.learned.meta_sgmcmc import meta_sgmcmc_family
+from roamax.samplers.learned.precond_l2e import precond_l2e_family
 
 SHAPES = {"matrix": (7, 5), "vector": (70,), "cube": (2, 3, 2), "scalar": (), "empty": (0, 3)}
 NUM_DATA, STEP_SIZE, FRICTION, TEMPERATURE, OUTPUT_SCALE = 50, 0.03, 0.7, 0.5, 0.2
@@ -78,7 +81,7 @@ class NumpyL2E:
 
 @pytest.mark.parametrize(("passes", "written_out"), [(1, False), (2, False), (1, True), (2, True)])
 def test_l2e_is_its_equations(passes, written_out, monkeypatch):
-    monkeypatch.setattr(kernel, "SMALL", 0 if written_out else 10**9)
+    monkeypatch.setattr(_kernel, "SMALL", 0 if written_out else 10**9)
     family = l2e_family(
         step_size=STEP_SIZE, friction=FRICTION, temperature=TEMPERATURE, output_scale=OUTPUT_SCALE, passes=passes
     )
@@ -123,7 +126,7 @@ def random_member(family, seed=1):
 
 def identity_weights():
     """Weights that make of raw features alpha = 0 and beta = r, as relu(r) - relu(-r) through both hidden layers."""
-    weights = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float32), networks.init_mlp(jax.random.key(0), WIDTHS))
+    weights = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float32), _network.init_mlp(jax.random.key(0), WIDTHS))
     weights["layer0"]["w"][2, :2] = 1, -1
     weights["layer1"]["w"][[0, 1], [0, 1]] = 1
     weights["layer2"]["w"][:2, 1] = 1, -1
@@ -153,23 +156,23 @@ def test_l2e_with_the_gradient_of_a_quadratic_kinetic_energy_is_sghmc(monkeypatc
 
 def test_the_written_out_network_is_the_plain_one_alone_in_chains_and_in_populations(monkeypatch):
     keys = jax.random.split(jax.random.key(0), 4)
-    weights = jax.vmap(lambda key: networks.init_mlp(key, (4, 3, 2)))(keys)
+    weights = jax.vmap(lambda key: _network.init_mlp(key, (4, 3, 2)))(keys)
     single, several = jax.random.normal(keys[0], (4, 2, 64)), jax.random.normal(keys[1], (4, 3, 2, 64))
-    inputs = kernel.Inputs([single, several], jax.random.normal(keys[2], (4, 4, 2)), [single, -single])
+    inputs = _kernel.Inputs([single, several], jax.random.normal(keys[2], (4, 4, 2)), [single, -single])
     first_weights, first_inputs = (jax.tree.map(lambda x: x[0], tree) for tree in (weights, inputs))
     copies = jax.tree.map(lambda w: jnp.stack([w] * 4), first_weights)
     step = jnp.arange(4)
 
     def gradient(weights):
-        return jax.grad(lambda w: jnp.sum(kernel.apply_to_groups(w, first_inputs, step[0])[1]))(weights)
+        return jax.grad(lambda w: jnp.sum(_kernel.apply_to_groups(w, first_inputs, step[0])[1]))(weights)
 
-    population = jax.jit(jax.vmap(kernel.apply_to_groups))
+    population = jax.jit(jax.vmap(_kernel.apply_to_groups))
     expected, expected_chains = population(weights, inputs, step), population(copies, inputs, step)
     expected_gradient = gradient(first_weights)
-    monkeypatch.setattr(kernel, "SMALL", 0)
-    found = jax.jit(jax.vmap(kernel.apply_to_groups))(weights, inputs, step)
-    chains = jax.jit(jax.vmap(kernel.apply_to_groups, in_axes=(None, 0, 0)))(first_weights, inputs, step)
-    alone = jax.jit(kernel.apply_to_groups)(first_weights, first_inputs, step[0])
+    monkeypatch.setattr(_kernel, "SMALL", 0)
+    found = jax.jit(jax.vmap(_kernel.apply_to_groups))(weights, inputs, step)
+    chains = jax.jit(jax.vmap(_kernel.apply_to_groups, in_axes=(None, 0, 0)))(first_weights, inputs, step)
+    alone = jax.jit(_kernel.apply_to_groups)(first_weights, first_inputs, step[0])
     for output in (0, 1):
         np.testing.assert_allclose(found[output], expected[output], atol=1e-5)
         np.testing.assert_allclose(chains[output], expected_chains[output], atol=1e-5)
@@ -331,7 +334,7 @@ def test_meta_sgmcmc_keeps_a_gaussian_with_random_weights_and_needs_gamma_for_it
 def test_stationarity_sees_that_random_weights_of_l2e_miss_the_target():
     def make(posterior):
         return l2e(
-            posterior, networks.init_mlp(jax.random.key(0), WIDTHS), step_size=0.1, friction=1.0, output_scale=1.0
+            posterior, _network.init_mlp(jax.random.key(0), WIDTHS), step_size=0.1, friction=1.0, output_scale=1.0
         )
 
     settings = {"covariance": np.diag([1.0, 2.0]), "num_steps": 1000, "burn_in": 200}
@@ -346,14 +349,14 @@ def test_stationarity_sees_that_random_weights_of_l2e_miss_the_target():
 def write_weights(folder, weights, card=None, name="mine"):
     path = folder / f"{name}.safetensors"
     tensors = {name.replace("/", "."): np.asarray(leaf) for name, leaf in trees.named_leaves(weights).items()}
-    storage.write_bytes(path, storage.pack_tensors(tensors))
+    files.write_bytes(path, files.pack_tensors(tensors))
     if card is not None:
-        storage.write_json(path.with_suffix(".json"), card)
+        files.write_json(path.with_suffix(".json"), card)
     return path
 
 
 def test_weights_from_a_file_bring_the_settings_of_their_card(tmp_path):
-    weights, posterior = networks.init_mlp(jax.random.key(0), WIDTHS), quartic_posterior()
+    weights, posterior = _network.init_mlp(jax.random.key(0), WIDTHS), quartic_posterior()
     path = write_weights(tmp_path, weights, {"step_size": 0.02, "friction": 0.3, "output_scale": 0.1})
     from_file = l2e(posterior, path, friction=0.4).settings
     given = l2e(posterior, weights, step_size=0.02, friction=0.4, output_scale=0.1).settings
@@ -380,7 +383,7 @@ def test_a_sampler_finds_the_weights_that_ship_for_it(tmp_path, monkeypatch):
 
 
 def test_bad_weights_are_named_in_one_line(tmp_path, monkeypatch):
-    weights, posterior = networks.init_mlp(jax.random.key(0), WIDTHS), quartic_posterior()
+    weights, posterior = _network.init_mlp(jax.random.key(0), WIDTHS), quartic_posterior()
     monkeypatch.setattr(pretrained, "FOLDER", tmp_path)
     with pytest.raises(InputError, match="no weights of kinetic_l2e ship with this version yet; got 'pretrained'"):
         kinetic_l2e(posterior)

@@ -16,14 +16,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from roamax import meta, priors, storage, trees
+from roamax import meta, priors
 from roamax.errors import FileError, InputError
+from roamax.host import files
+from roamax.likelihoods import categorical
 from roamax.meta import PRESETS, Stage, TrainConfig, es, inner, log, objectives, rescaling, tbptt, trainer, worker
 from roamax.meta.config import SamplerName, from_json, to_json
 from roamax.meta.estimators import Slot, eligible, estimate, new_slots
 from roamax.meta.families import make_family
 from roamax.meta.worker import Job, Result, Worker, split_key
-from roamax.posterior import Posterior, categorical
+from roamax.numerics import trees
+from roamax.posterior import Posterior
 from roamax.tasks import Task, TaskDistribution
 from roamax.types import Info, LearnedSampler, Sampler
 
@@ -448,8 +451,8 @@ def timeless(path):
 
 
 def last_weights(out):
-    pointer = storage.read_json(out / "state" / "checkpoint.json")
-    return storage.read_tensors(out / "state" / pointer["file"], pointer["sha256"])
+    pointer = files.read_json(out / "state" / "checkpoint.json")
+    return files.read_tensors(out / "state" / pointer["file"], pointer["sha256"])
 
 
 CHILD = """
@@ -484,7 +487,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(toy, tmp_path):
     assert expected.keys() == found.keys()
     assert all(np.array_equal(expected[name], found[name]) for name in expected)
     assert np.array_equal(
-        storage.read_tensors(broken / "weights.safetensors")["layer0.w"], resumed.meta_params["layer0"]["w"]
+        files.read_tensors(broken / "weights.safetensors")["layer0.w"], resumed.meta_params["layer0"]["w"]
     )
 
 
@@ -495,7 +498,7 @@ def test_training_improves_validation_and_keeps_the_best(toy, tmp_path):
     validations = [float(row.validation) for row in rows if row.validation != ""]
     assert trained.loss == min(validations)
     assert trained.loss < 0.9 * validations[0]
-    card = storage.read_json(tmp_path / "run" / "weights.json")
+    card = files.read_json(tmp_path / "run" / "weights.json")
     assert card["meta_loss"] == trained.loss
     assert (card["step_size"], card["output_scale"], card["outer_steps"]) == (0.03, 0.1, 20)
     assert (tmp_path / "run" / "log.png").stat().st_size > 1000
@@ -513,9 +516,9 @@ def test_a_run_may_grow_but_not_change(toy, tmp_path):
     ]:
         with pytest.raises(InputError, match=named):
             meta.train(changed, out, tasks=TASKS)
-    before = storage.read_json(out / "config.json")
+    before = files.read_json(out / "config.json")
     del before["valid_only"]
-    storage.write_json(out / "config.json", before)
+    files.write_json(out / "config.json", before)
     long = dataclasses.replace(short, stages=(dataclasses.replace(stage, outer_steps=5), Stage("es", 1, 20, 2, 5)))
     meta.train(long, out, tasks=TASKS)
     meta.train(long, tmp_path / "unbroken", tasks=TASKS)

@@ -15,7 +15,7 @@ from test_meta import SMALL, TASKS, last_weights, timeless
 
 ray = pytest.importorskip("ray")
 
-from roamax.meta.ray_engine import RayEngine, WorkersLost  # noqa: E402
+from roamax.parallel.ray_engine import RayEngine, WorkersLost  # noqa: E402
 
 pytestmark = [pytest.mark.extras, pytest.mark.filterwarnings("default")]
 

@@ -8,8 +8,8 @@ from scipy import stats
 from scipy.special import rel_entr, softmax
 from sklearn.metrics import accuracy_score, brier_score_loss, log_loss
 
-from roamax import metrics
 from roamax.errors import InputError
+from roamax.evaluation import metrics
 
 DRAWS, N, CLASSES = 5, 200, 4
 

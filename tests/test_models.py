@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from roamax import models, trees
+from roamax import models
 from roamax.errors import InputError
 from roamax.models.cnn_lstm import LSTM, Conv1D
 from roamax.models.resnet_frn import FilterResponseNorm
+from roamax.numerics import trees
 
 KEY = jax.random.key(0)
 IMAGES = np.random.default_rng(0).integers(0, 256, (3, 10, 10, 3), dtype=np.uint8)

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import roamax
-from roamax import noise, sampling
 from roamax.errors import DivergenceError, InputError
-from roamax.samplers.groups import Groups
+from roamax.numerics import noise
+from roamax.samplers.learned._groups import Groups
+from roamax.sampling import runner
 from test_conformance import SAMPLERS, batch_for, make_position, make_posterior
 
 # Of the variants of one sampler, the one that does most.
@@ -64,7 +65,7 @@ def outcome(name, scale=1.0, hole=0.0, far=(0.0, 0.0, 0.0), num_samples=3):
     starts["live"] += jnp.asarray([next(chains) for _ in range(3)])[:, None]
     data = jnp.asarray([[scale, hole]])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sampling, "_initial_positions", lambda init_position, keys: starts)
+        patch.setattr(runner, "_initial_positions", lambda init_position, keys: starts)
         try:
             draws = roamax.sample(
                 jax.random.key(0), sampler_of(name), None, data, num_samples=num_samples, thinning=2, num_chains=3

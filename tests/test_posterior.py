@@ -7,8 +7,9 @@ import pytest
 from scipy import stats
 
 import roamax
-from roamax import priors, trees
+from roamax import priors
 from roamax.errors import InputError
+from roamax.numerics import trees
 from targets import linear_regression
 
 

@@ -9,10 +9,11 @@ import pytest
 
 import roamax
 from faults import jobs
-from roamax import sampling, storage
 from roamax.cli import main
+from roamax.host import files
 from roamax.meta.estimators import draw_problem
 from roamax.meta.worker import Job, Worker
+from roamax.sampling import runner
 from test_meta import SMALL, TASKS, toy_family
 
 
@@ -20,7 +21,7 @@ def test_segments_progress_and_folder_do_not_change_a_bit(tmp_path, monkeypatch)
     plain = jobs.sample(None, num_samples=5).positions["theta"]
     shown = jobs.sample(None, num_samples=5, progress=True).positions["theta"]
     kept = jobs.sample(tmp_path / "run", num_samples=5).positions["theta"]
-    monkeypatch.setattr(sampling, "SEGMENT_SECONDS", -1.0)
+    monkeypatch.setattr(runner, "SEGMENT_SECONDS", -1.0)
     cut = jobs.sample(tmp_path / "cut", num_samples=5).positions["theta"]
     for other in (shown, kept, cut):
         np.testing.assert_array_equal(other, plain)
@@ -74,6 +75,6 @@ def test_versions_and_seed_are_in_every_result(tmp_path, monkeypatch):
     main(["evaluate", str(out), "--quiet"])
     seeds = {tmp_path / "training" / "results.json": 0, out / "results.json": 3, out / "metrics.json": 3}
     for path, seed in seeds.items():
-        result = storage.read_json(path)
+        result = files.read_json(path)
         assert result["seed"] == seed, path
         assert {"python", "roamax", "jax", "jaxlib", "numpy"} <= result["versions"].keys(), path

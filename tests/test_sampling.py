@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import roamax
-from roamax import sampling
-from roamax.data.batches import batch_source
 from roamax.errors import DivergenceError, InputError
+from roamax.sampling import runner
+from roamax.sampling.batches import batch_source
 from targets import linear_regression
 
 TARGET = linear_regression(num_data=50)
@@ -131,11 +131,11 @@ def test_however_a_run_is_cut_it_compiles_once_and_gives_the_same_draws(monkeypa
     sampler = sghmc()
     whole = run(sampler=sampler)
     # Each segment looks too slow, so none is longer than the first.
-    monkeypatch.setattr(sampling, "SEGMENT_SECONDS", -1.0)
+    monkeypatch.setattr(runner, "SEGMENT_SECONDS", -1.0)
     cut = run(sampler=sampler)
     np.testing.assert_array_equal(whole.positions["theta"], cut.positions["theta"])
     source = batch_source(TARGET.data, 8, 50)
-    assert sampling._segment(sampler.step, source.read, 1)._cache_size() == 1
+    assert runner._segment(sampler.step, source.read, 1)._cache_size() == 1
 
 
 def test_a_diverging_chain_is_named_and_its_draws_are_kept():

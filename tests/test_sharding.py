@@ -1,4 +1,4 @@
-"""What `roamax.bench.scaling` assumes of a step that eight devices share: its numbers, its collectives, its memory."""
+"""What `benchmarks.scaling` assumes of a step that eight devices share: its numbers, its collectives, its memory."""
 
 import re
 from itertools import pairwise
@@ -8,13 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from benchmarks import apart, scaling
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import roamax
 from roamax import priors
-from roamax.bench import apart, scaling
-from roamax.posterior import categorical
-from roamax.samplers.l2e import l2e_family
+from roamax.likelihoods import categorical
+from roamax.samplers.learned.l2e import l2e_family
 
 DEVICES, TENSORS = 8, 6
 SETTINGS = {"step_size": 0.01, "friction": 1.0, "output_scale": 1.0}

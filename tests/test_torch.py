@@ -13,10 +13,10 @@ import pytest
 
 import roamax
 from roamax.errors import InputError
-from roamax.samplers import networks
-from roamax.samplers.groups import Groups
-from roamax.samplers.l2e import WIDTHS
-from roamax.trees import normal_like
+from roamax.numerics.trees import normal_like
+from roamax.samplers.learned import _network
+from roamax.samplers.learned._groups import Groups
+from roamax.samplers.learned.l2e import WIDTHS
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.extras
@@ -32,7 +32,7 @@ def optimizers():
 
 
 def weights():
-    mlp = networks.init_mlp(jax.random.key(3), WIDTHS)
+    mlp = _network.init_mlp(jax.random.key(3), WIDTHS)
     return jax.tree.map(lambda leaf: leaf + 0.1, mlp)
 
 
@@ -291,11 +291,11 @@ def test_bad_weights_and_states_are_named(tmp_path):
 
 
 def test_a_weights_file_and_its_card_are_read(tmp_path):
-    from roamax import storage
+    from roamax.host import files
 
-    tensors = {name.replace("/", "."): leaf for name, leaf in roamax.trees.named_leaves(weights()).items()}
+    tensors = {name.replace("/", "."): leaf for name, leaf in roamax.numerics.trees.named_leaves(weights()).items()}
     path = tmp_path / "mine.safetensors"
-    storage.write_bytes(path, storage.pack_tensors(tensors))
-    storage.write_json(path.with_suffix(".json"), {"step_size": 0.25, "output_scale": 0.5})
+    files.write_bytes(path, files.pack_tensors(tensors))
+    files.write_json(path.with_suffix(".json"), {"step_size": 0.25, "output_scale": 0.5})
     group = optimizers()[0]([torch.nn.Parameter(torch.zeros(2))], num_data=10, weights=path).param_groups[0]
     assert (group["step_size"], group["friction"], group["output_scale"]) == (0.25, 0.05, 0.5)

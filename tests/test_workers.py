@@ -9,12 +9,12 @@ import time
 import pytest
 
 from roamax.errors import InputError, check
-from roamax.experiments.workers import Here, hired
-from roamax.machine import usable_cores
+from roamax.host.machine import usable_cores
+from roamax.parallel.workers import Here, hired
 
 WORK = """
 import os, time
-from roamax.experiments.workers import hired
+from roamax.parallel.workers import hired
 
 if __name__ == "__main__":
     with hired("local", None, 2, False) as workers:

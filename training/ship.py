@@ -15,7 +15,8 @@ from pathlib import Path
 from variants import VARIANTS, tasks
 
 import roamax
-from roamax import meta, runs, storage
+from roamax import meta, runs
+from roamax.host import files
 from roamax.meta import Stage, checkpoint, log
 
 PACKAGE = Path(roamax.__file__).parent / "pretrained"
@@ -23,21 +24,21 @@ PACKAGE = Path(roamax.__file__).parent / "pretrained"
 
 def trained_weights(trained):
     """The weights that validated best; the last, where none validated better than those it started from."""
-    best = storage.read_bytes(trained / "weights.safetensors")
+    best = files.read_bytes(trained / "weights.safetensors")
     validated = [row for row in log.read_rows(trained / "log.csv") if row.validation]
     if int(min(validated, key=lambda row: float(row.validation)).step) > 0:
         return best
     _, tensors = runs.read_state(trained / "state", checkpoint.read_pointer(trained / "state"))
-    names = sorted(storage.read_tensors(trained / "weights.safetensors"))
-    return storage.pack_tensors({name: tensors[f"meta_params.{i}"] for i, name in enumerate(names)})
+    names = sorted(files.read_tensors(trained / "weights.safetensors"))
+    return files.pack_tensors({name: tensors[f"meta_params.{i}"] for i, name in enumerate(names)})
 
 
 def main(name, squared_step_size):
     trained, shipped = Path(__file__).parent / name, PACKAGE / f"{name}.safetensors"
     step_size = math.sqrt(float(squared_step_size))
-    card = storage.read_json(trained / "weights.json") | {"step_size": step_size}
-    storage.write_bytes(shipped, trained_weights(trained))
-    storage.write_json(shipped.with_suffix(".json"), card)
+    card = files.read_json(trained / "weights.json") | {"step_size": step_size}
+    files.write_bytes(shipped, trained_weights(trained))
+    files.write_json(shipped.with_suffix(".json"), card)
     config = dataclasses.replace(
         VARIANTS[name],
         weights=str(shipped),
@@ -50,7 +51,7 @@ def main(name, squared_step_size):
     with tempfile.TemporaryDirectory() as folder:
         meta.train(config, folder, tasks=tasks(small=name == "l2e-small"))
         loss = float(log.read_rows(Path(folder) / "log.csv")[0].validation)
-    storage.write_json(shipped.with_suffix(".json"), card | {"meta_loss": loss})
+    files.write_json(shipped.with_suffix(".json"), card | {"meta_loss": loss})
     print(f"{name}: validation loss {loss:.4f}")
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 import jax
 import jax.numpy as jnp
 
-from roamax import trees
 from roamax.errors import InputError, check, nearest
+from roamax.numerics import trees
 from roamax.types import Params
 
 LogPrior = Callable[[Params], jax.Array]

@@ -38,15 +38,18 @@ class PolynomialDecay:
 
 @dataclass(frozen=True)
 class CyclicalCosine:
-    """peak * ((1 + cos(pi * t)) / 2) ** power, with t the part of its cycle that a step has come to."""
+    """peak * ((1 + cos(pi * t)) / 2) ** power, with t the part of its cycle that a step has come to.
+
+    Computed as a sine of the part that is left: near a cycle's end, 1 + cos(pi * t) is 0 in single precision.
+    """
 
     peak: float
     cycle_length: int
     power: float = 1.0
 
     def __call__(self, step: jax.Array) -> jax.Array:
-        part = jnp.asarray(step % self.cycle_length, float) / self.cycle_length
-        return self.peak * (0.5 * (1.0 + jnp.cos(jnp.pi * part))) ** self.power
+        left = jnp.asarray(self.cycle_length - step % self.cycle_length, float) / self.cycle_length
+        return self.peak * jnp.sin(0.5 * jnp.pi * left) ** (2 * self.power)
 
 
 @dataclass(frozen=True)

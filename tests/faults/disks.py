@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from roamax import storage
+from roamax.host import files
 
 
 class Killed(BaseException):
@@ -21,7 +21,7 @@ class FaultyDisk:
 
     def __init__(self, monkeypatch: Any, fail_at: int, fault: str):
         self.count, self.fail_at, self.fault = 0, fail_at, fault
-        monkeypatch.setattr(storage, "open", self._opening(open), raising=False)
+        monkeypatch.setattr(files, "open", self._opening(open), raising=False)
         monkeypatch.setattr(Path, "open", self._opening(Path.open))
         for owner, name in ((os, "fsync"), (os, "replace"), (Path, "mkdir")):
             monkeypatch.setattr(owner, name, self._counted(getattr(owner, name)))

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import roamax
-from roamax import meta, runs, storage
+from roamax import meta, runs
+from roamax.host import files
 from roamax.meta import Stage, log
 from targets import linear_regression
 from test_meta import SMALL, TASKS, use_toy_family
@@ -63,16 +64,16 @@ def long_train(out):
 def train_bits(out) -> dict[str, np.ndarray]:
     """All that a finished meta-training run has come to, but for what a clock wrote."""
     rows = [row._replace(seconds=0, compile_seconds=0) for row in log.read_rows(Path(out) / "log.csv")]
-    weights = storage.read_tensors(Path(out) / "weights.safetensors")
-    results = storage.read_json(Path(out) / "results.json")
-    assert results["validation_loss"] == storage.read_json(Path(out) / "weights.json")["meta_loss"]
+    weights = files.read_tensors(Path(out) / "weights.safetensors")
+    results = files.read_json(Path(out) / "results.json")
+    assert results["validation_loss"] == files.read_json(Path(out) / "weights.json")["meta_loss"]
     return {"log": np.asarray([str(row) for row in rows]), **weights, **state_bits(out)}
 
 
 def state_bits(out) -> dict[str, np.ndarray]:
     pointer = runs.read_pointer(Path(out) / "state")
     assert pointer is not None
-    tensors = storage.read_tensors(Path(out) / "state" / pointer["file"], pointer["sha256"])
+    tensors = files.read_tensors(Path(out) / "state" / pointer["file"], pointer["sha256"])
     return {"step": np.asarray(pointer["step"]), **{f"state.{name}": tensor for name, tensor in tensors.items()}}
 
 

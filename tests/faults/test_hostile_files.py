@@ -19,17 +19,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from faults import jobs
-from roamax import Draws, evaluation, storage, trees
+from roamax import Draws
 from roamax.data import archives, dataset
 from roamax.data.downloads import RECORD, verify
 from roamax.data.registry import File
 from roamax.errors import FileError, InputError
+from roamax.evaluation import evaluate
+from roamax.host import files
 from roamax.meta import checkpoint, log
 from roamax.meta.config import to_json
 from roamax.meta.outer import outer_optimizer
 from roamax.meta.trainer import _written
-from roamax.samplers import networks
-from roamax.samplers.l2e import WIDTHS, l2e
+from roamax.numerics import trees
+from roamax.samplers.learned import _network
+from roamax.samplers.learned.l2e import WIDTHS, l2e
 from test_data import WRITERS
 from test_meta import toy_family
 
@@ -74,7 +77,7 @@ def chain_run(folder):
         "draw of known shape": Parser((draw, "draws/manifest.json"), read_like, sealed=True),
         "checkpoint": Parser(("state/checkpoint.json", f"state/{state}"), go_on, sealed=True),
         "config": Parser(("config.json",), go_on, sealed=True),
-        "config of a task": Parser(("config.json",), lambda: evaluation.open_run(folder)),
+        "config of a task": Parser(("config.json",), lambda: evaluate.open_run(folder)),
     }
 
 
@@ -86,7 +89,7 @@ def meta_run(folder):
     carry = [[np.ones(3, np.float32), np.asarray(2)]] * 2
     state = checkpoint.TrainState(2, weights, optimizer, weights, 0.5, (checkpoint.Slot(1, tuple(carry)),), 40, 1.5)
     checkpoint.save(folder / "state", state)
-    storage.write_json(folder / "config.json", {**to_json(config), "task_names": ["a"]})
+    files.write_json(folder / "config.json", {**to_json(config), "task_names": ["a"]})
     journal = log.Log(folder / "log.csv", -1)
     for step in range(3):
         journal.add(log.Row(step, 0, "es", 0.5, 0.25, 1.0, 0, 10, 1.0, 0.5, "blobs/a, b"))
@@ -97,19 +100,19 @@ def meta_run(folder):
         assert pointer is not None
         return dict(enumerate(jax.tree.leaves(checkpoint.load(folder / "state", pointer, weights, optimizer))))
 
-    files = ("state/checkpoint.json", "state/step-000000000002.safetensors")
+    kept = ("state/checkpoint.json", "state/step-000000000002.safetensors")
     return {
-        "training state": Parser(files, load, sealed=True),
+        "training state": Parser(kept, load, sealed=True),
         "training config": Parser(("config.json",), lambda: _written(folder / "config.json")),
         "training log": Parser(("log.csv",), lambda: log._column(log.read_rows(folder / "log.csv"), "loss")),
     }
 
 
 def weights_and_data(folder):
-    weights = trees.named_leaves(networks.init_mlp(jax.random.key(0), WIDTHS))
+    weights = trees.named_leaves(_network.init_mlp(jax.random.key(0), WIDTHS))
     tensors = {name.replace("/", "."): np.asarray(leaf) for name, leaf in weights.items()}
-    storage.write_bytes(folder / "mine.safetensors", storage.pack_tensors(tensors))
-    storage.write_json(folder / "mine.json", {"sampler": "l2e", "step_size": 0.1, "friction": 1.0, "output_scale": 0.1})
+    files.write_bytes(folder / "mine.safetensors", files.pack_tensors(tensors))
+    files.write_json(folder / "mine.json", {"sampler": "l2e", "step_size": 0.1, "friction": 1.0, "output_scale": 0.1})
     arrays = {"x_train": np.ones((4, 3)), "y_train": np.arange(4), "x_test": np.ones((2, 3)), "y_test": np.arange(2)}
     np.savez(folder / "own.npz", **arrays)
     np.savez_compressed(folder / "probs.npz", probs=np.full((3, 2), 0.5))
@@ -127,7 +130,7 @@ def weights_and_data(folder):
     return {
         "weights": Parser(("mine.safetensors", "mine.json"), lambda: l2e(posterior, folder / "mine.safetensors")),
         "own data": Parser(("own.npz",), lambda: dataset.read_npz(folder / "own.npz", "own")),
-        "predictive": Parser(("probs.npz",), lambda: evaluation.read_predictive(folder / "probs.npz")),
+        "predictive": Parser(("probs.npz",), lambda: evaluate.read_predictive(folder / "probs.npz")),
         "recorded checksums": Parser((RECORD,), check_download),
     }
 
@@ -201,7 +204,7 @@ def tampered_json(draw, content: bytes) -> bytes:
         container["unknown"] = 1
     if "seal" in whole and draw(st.booleans()):
         seal = {name: value for name, value in whole.items() if name != "seal"}
-        whole["seal"] = storage._seal(seal)
+        whole["seal"] = files._seal(seal)
     return json.dumps(whole).encode()
 
 
@@ -232,9 +235,9 @@ def listed_again(folder: Path, file: str, content: bytes) -> None:
             entries = [entry for draw in value.get("draws", []) for entry in draw] or [value]
             for entry in entries:
                 if entry["file"] == Path(file).name:
-                    entry["sha256"] = storage.checksum(content)
+                    entry["sha256"] = files.checksum(content)
             value.pop("seal", None)
-            storage.write_sealed(path, value)
+            files.write_sealed(path, value)
 
 
 def reading_outcome(read: Any) -> Any:

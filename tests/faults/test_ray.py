@@ -21,8 +21,8 @@ from test_meta import use_toy_family
 
 ray = pytest.importorskip("ray")
 
-from roamax.meta import ray_engine  # noqa: E402
-from roamax.meta.ray_engine import RayEngine, WorkersLost  # noqa: E402
+from roamax.parallel import ray_engine  # noqa: E402
+from roamax.parallel.ray_engine import RayEngine, WorkersLost  # noqa: E402
 
 pytestmark = [pytest.mark.extras, pytest.mark.filterwarnings("default")]
 

@@ -37,10 +37,11 @@ def bench(
     from roamax.cli.start import start_jax
 
     start_jax()
-    from roamax import storage
-    from roamax.bench import page, suite
+    from benchmarks import page, suite
+
     from roamax.cli.output import print_json, print_table
-    from roamax.progress import progress_bar
+    from roamax.host import files
+    from roamax.host.progress import progress_bar
 
     measured = suite.run(only, rounds, out)
     total = len(set(only)) or len(suite.ENTRIES)
@@ -49,7 +50,7 @@ def bench(
             if not (quiet or json):
                 print(_line(name, record), flush=True)
             report(done, name)
-    results = storage.read_json(out)
+    results = files.read_json(out)
     if json:
         print_json(results)
     elif not quiet:
@@ -74,7 +75,8 @@ def bench_page(
         file: What `roamax bench` wrote.
         out: The page to write.
     """
-    from roamax.bench.page import write_page
+    from benchmarks.page import write_page
+
     from roamax.cli.output import print_json
 
     figure = write_page(file, out)

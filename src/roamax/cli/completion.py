@@ -56,11 +56,12 @@ def table() -> dict[str, Completions]:
 
 def _names() -> dict[str, tuple[str, ...]]:
     """Names that an option, or a command itself, takes though its type, text, does not tell them."""
+    from benchmarks.suite import ENTRIES
+
     from roamax import data, models
-    from roamax.bench.suite import ENTRIES
     from roamax.cli.output import FORMATS
-    from roamax.experiments.registry import EXPERIMENTS
-    from roamax.samplers.named import NAMES
+    from roamax.paper.framework.registry import EXPERIMENTS
+    from roamax.samplers.registry import NAMES
 
     data_sets = tuple(data.names())
     return {

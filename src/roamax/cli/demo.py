@@ -20,10 +20,11 @@ def demo(out: RunFolder = Path("demo"), seed: Seed = 0, quiet: Quiet = False, js
     from roamax.cli.start import start_jax
 
     start_jax()
-    from roamax import metrics, pretrained, runs
+    from roamax import pretrained, runs
     from roamax.cli.output import print_json, print_table
-    from roamax.experiments import compare
-    from roamax.experiments import demo as experiment
+    from roamax.evaluation import metrics
+    from roamax.paper import demo as experiment
+    from roamax.paper.framework import compare
     from roamax.report import figures
     from roamax.report.page import Column, Figure, write_page
 

@@ -39,11 +39,11 @@ def evaluate(
 
     show = lookup(FORMATS, format, "format")
     start_jax()
-    from roamax import evaluation
-    from roamax.experiments.compare import write_results
+    from roamax.evaluation import evaluate
+    from roamax.paper.framework.compare import write_results
 
-    run = evaluation.open_run(dir, data_dir)
-    record = evaluation.evaluate(
+    run = evaluate.open_run(dir, data_dir)
+    record = evaluate.evaluate(
         run,
         ood=ood,
         corrupt=corruptions,

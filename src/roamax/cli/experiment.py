@@ -58,7 +58,7 @@ def experiment(
         files[method] = Path(file)
     start_jax()
     from roamax.cli.output import print_json
-    from roamax.experiments.registry import run_experiment
+    from roamax.paper.framework.registry import run_experiment
 
     results = run_experiment(
         name,
@@ -87,7 +87,7 @@ def list_experiments(quiet: Quiet = False, json: Json = False) -> None:
         roamax experiment list
     """
     from roamax.cli.output import print_json, print_table
-    from roamax.experiments.registry import EXPERIMENTS
+    from roamax.paper.framework.registry import EXPERIMENTS
     from roamax.report.page import Column
 
     rows = [{"name": name, **entry._asdict(), "data": ", ".join(entry.data)} for name, entry in EXPERIMENTS.items()]
@@ -117,7 +117,7 @@ def page(
         out: The page to write.
     """
     from roamax.cli.output import print_json
-    from roamax.experiments.results_page import write_page
+    from roamax.paper.framework.results_page import write_page
 
     written = write_page(dirs, out)
     if json:
@@ -129,8 +129,8 @@ def page(
 def _show(results: dict[str, Any], out: Path) -> None:
     from rich.console import Console
 
-    from roamax.experiments.findings import claim_sentences
-    from roamax.experiments.tables import Table, markdown
+    from roamax.paper.framework.findings import claim_sentences
+    from roamax.report.tables import Table, markdown
 
     console = Console()
     for stored in results["tables"].values():

@@ -51,7 +51,7 @@ def _train(out: Path, config: Any, engine: str, devices: int, address: str | Non
     from roamax.errors import lookup
 
     def ray_engine(config: Any, tasks: Any) -> Any:
-        from roamax.meta.ray_engine import RayEngine
+        from roamax.parallel.ray_engine import RayEngine
 
         return RayEngine(config, tasks, address=address)
 

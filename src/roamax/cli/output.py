@@ -4,8 +4,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from roamax.experiments.tables import escape
 from roamax.report.page import Column, best_value, cell, markdown
+from roamax.report.tables import escape
 
 Records = Sequence[Mapping[str, Any]]
 SUMMARY = [Column("metric", "metric"), Column("value", "value", ".4g")]

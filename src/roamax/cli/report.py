@@ -33,14 +33,15 @@ def report(
 
     check(len(dirs) > 0, "DIR", "name at least one run", "none")
     start_jax()
-    from roamax import evaluation, runs
+    from roamax import runs
+    from roamax.evaluation import evaluate
     from roamax.report.runs import write_runs_page
 
     show = False if quiet or json else None
     records = [_record(folder, data_dir, progress=show) for folder in dirs]
     runs.make_folder(out.parent)
     seed = records[0].get("seed", 0)
-    named = dict(zip(evaluation.names_of(records), records, strict=True))
+    named = dict(zip(evaluate.names_of(records), records, strict=True))
     write_runs_page(out, named, runs.provenance(seed), show)
     if json:
         print_json({"page": str(out), "runs": named})
@@ -49,10 +50,11 @@ def report(
 
 
 def _record(folder: Path, data_dir: Path | None, progress: bool | None) -> dict[str, Any]:
-    from roamax import evaluation, storage
-    from roamax.experiments.compare import write_results
+    from roamax.evaluation import evaluate
+    from roamax.host import files
+    from roamax.paper.framework.compare import write_results
 
     path = folder / "metrics.json"
     if not path.exists():
-        write_results(path, evaluation.evaluate(evaluation.open_run(folder, data_dir), progress=progress))
-    return storage.read_json(path)
+        write_results(path, evaluate.evaluate(evaluate.open_run(folder, data_dir), progress=progress))
+    return files.read_json(path)

@@ -70,11 +70,12 @@ def sample(
 
     import jax
 
-    from roamax import runs, sampling
+    from roamax import runs
     from roamax.cli.output import print_json
-    from roamax.experiments import compare
-    from roamax.progress import followed
-    from roamax.samplers.named import BY_CYCLES, FULL_BATCH, named_sampler, one_draw_a_cycle
+    from roamax.host.progress import followed
+    from roamax.paper.framework import compare
+    from roamax.samplers.registry import BY_CYCLES, FULL_BATCH, named_sampler, one_draw_a_cycle
+    from roamax.sampling import runner
     from roamax.tasks import TaskSpec
 
     spec = TaskSpec(
@@ -89,7 +90,7 @@ def sample(
     by_members = sampler in BY_CYCLES
     show = False if quiet or json else None
     begun = time.monotonic()
-    draws = sampling.sample(
+    draws = runner.sample(
         jax.random.key(seed),
         chosen,
         task.init,

@@ -13,7 +13,7 @@ def start_jax(num_cpu_devices: int = 1) -> None:
     import jax
     import platformdirs
 
-    from roamax.machine import ignore_half_programs
+    from roamax.host.machine import ignore_half_programs
 
     if not jax.config.values["jax_compilation_cache_dir"]:
         cache = Path(platformdirs.user_cache_dir("roamax")) / "compiled"

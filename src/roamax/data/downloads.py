@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from roamax.data import archives
 from roamax.data.registry import File
 from roamax.errors import FileError
-from roamax.storage import read_json, write_json
+from roamax.host.files import read_json, write_json
 
 RECORD = "checksums.json"
 """Where the data directory keeps the checksums of first downloads."""

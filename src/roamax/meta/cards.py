@@ -7,19 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from roamax import storage, trees
+from roamax.host import files
 from roamax.meta.checkpoint import TrainState
 from roamax.meta.config import TrainConfig
 from roamax.meta.estimators import eligible
 from roamax.meta.families import settings
+from roamax.numerics import trees
 from roamax.tasks import TaskDistribution
 
 
 def write_weights(folder: Path, config: TrainConfig, tasks: TaskDistribution, state: TrainState) -> None:
     """Write the best weights so far, `weights.safetensors`, with their card, `weights.json`."""
     tensors = {name.replace("/", "."): np.asarray(leaf) for name, leaf in trees.named_leaves(state.best).items()}
-    storage.write_bytes(folder / "weights.safetensors", storage.pack_tensors(tensors))
-    storage.write_json(folder / "weights.json", card(config, tasks, state))
+    files.write_bytes(folder / "weights.safetensors", files.pack_tensors(tensors))
+    files.write_json(folder / "weights.json", card(config, tasks, state))
 
 
 def card(config: TrainConfig, tasks: TaskDistribution, state: TrainState) -> dict[str, Any]:

@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from roamax import runs, storage
+from roamax import runs
 from roamax.errors import FileError
+from roamax.host import files
 from roamax.meta.estimators import Slot
 from roamax.types import MetaParams
 
@@ -48,7 +49,7 @@ def read_pointer(folder: Path) -> dict[str, Any] | None:
     if pointer is None:
         return None
     slots = pointer.get("slots")
-    good = isinstance(pointer.get("best_loss"), float) and storage.is_whole(pointer.get("inner_gradients"))
+    good = isinstance(pointer.get("best_loss"), float) and files.is_whole(pointer.get("inner_gradients"))
     if not good or not isinstance(slots, list) or not all(map(_is_slot, slots)):
         raise FileError(f"{folder / 'checkpoint.json'} is damaged: it does not point to a state of meta-training.")
     return pointer
@@ -58,8 +59,8 @@ def _is_slot(slot: Any) -> bool:
     # A pair has two members at most.
     return (
         isinstance(slot, dict)
-        and storage.is_whole(slot.get("start"))
-        and storage.is_whole(slot.get("members"))
+        and files.is_whole(slot.get("start"))
+        and files.is_whole(slot.get("members"))
         and slot["members"] <= 2
     )
 

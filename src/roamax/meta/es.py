@@ -16,7 +16,7 @@ from functools import partial
 
 import jax
 
-from roamax import trees
+from roamax.numerics import trees
 from roamax.types import Key, MetaParams
 
 

@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from roamax import trees
 from roamax.meta import es, tbptt
 from roamax.meta.config import Stage, TrainConfig
 from roamax.meta.worker import Job, Result, split_key
+from roamax.numerics import trees
 from roamax.types import Key, MetaParams
 
 Run = Callable[[MetaParams, Sequence[Job]], list[Result]]

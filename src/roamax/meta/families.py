@@ -6,13 +6,14 @@ from typing import Any
 
 import jax
 
-from roamax import pretrained, trees
+from roamax import pretrained
 from roamax.errors import check, lookup
 from roamax.meta.config import TrainConfig
-from roamax.samplers.kinetic_l2e import kinetic_l2e_family
-from roamax.samplers.l2e import l2e_family
-from roamax.samplers.meta_sgmcmc import meta_sgmcmc_family
-from roamax.samplers.precond_l2e import precond_l2e_family
+from roamax.numerics import trees
+from roamax.samplers.learned.kinetic_l2e import kinetic_l2e_family
+from roamax.samplers.learned.l2e import l2e_family
+from roamax.samplers.learned.meta_sgmcmc import meta_sgmcmc_family
+from roamax.samplers.learned.precond_l2e import precond_l2e_family
 from roamax.types import Key, LearnedSampler, MetaParams
 
 _SHARED = ("step_size", "friction", "temperature", "output_scale")

@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from roamax import trees
 from roamax.errors import check
 from roamax.meta import rescaling
 from roamax.meta.objectives import Draw, Objective, over_chains
+from roamax.numerics import trees
 from roamax.posterior import Posterior
 from roamax.tasks import Task
 from roamax.types import Batch, Key, LearnedSampler, MetaParams, Params

@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from roamax import storage
 from roamax.errors import FileError
+from roamax.host import files
 
 
 class Row(NamedTuple):
@@ -37,22 +37,22 @@ class Log:
 
     def __init__(self, path: Path, step: int):
         kept = [row for row in read_rows(path) if int(row.step) <= step] if path.exists() else []
-        storage.write_bytes(path, "".join(map(_line, [Row._fields, *kept])).encode())
+        files.write_bytes(path, "".join(map(_line, [Row._fields, *kept])).encode())
         self._path = path
-        with storage.writing(path):
+        with files.writing(path):
             # Without a buffer, so that closing has nothing left to write, and to fail at, on a full disk.
             self._file = path.open("ab", buffering=0)
 
     def add(self, row: Row) -> None:
         """Append a row; a kill of this process cannot lose it."""
-        with storage.writing(self._path):
+        with files.writing(self._path):
             line = _line(row).encode()
             if self._file.write(line) != len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def sync(self) -> None:
         """Bring the rows to the disk, before a checkpoint that counts on them."""
-        with storage.writing(self._path):
+        with files.writing(self._path):
             os.fsync(self._file.fileno())
 
     def close(self) -> None:
@@ -62,7 +62,7 @@ class Log:
 
 def read_rows(path: Path) -> list[Row]:
     """The whole rows of a log, as text; a last row that was cut short is left out."""
-    lines = storage.read_bytes(path).decode(errors="replace").splitlines(keepends=True)
+    lines = files.read_bytes(path).decode(errors="replace").splitlines(keepends=True)
     whole = [line for line in lines if line.endswith("\n")]
     try:
         parsed = list(csv.reader(whole))[1:]
@@ -91,7 +91,7 @@ def plot(log: Path, picture: Path) -> None:
     content = io.BytesIO()
     figure.savefig(content, dpi=120, format="png")
     plt.close(figure)
-    storage.write_bytes(picture, content.getvalue())
+    files.write_bytes(picture, content.getvalue())
 
 
 def _column(rows: list[Row], name: str) -> tuple[list[int], list[float]]:

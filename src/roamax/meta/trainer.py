@@ -19,9 +19,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from roamax import runs, storage, trees
+from roamax import runs
 from roamax import tasks as task_sets
 from roamax.errors import FileError, check
+from roamax.host import files
+from roamax.host.progress import Report, progress_bar
 from roamax.meta import cards, checkpoint, log
 from roamax.meta import config as configs
 from roamax.meta.checkpoint import TrainState
@@ -31,7 +33,7 @@ from roamax.meta.estimators import Estimate, draw_problem, eligible, estimate, n
 from roamax.meta.families import initial_weights, make_family
 from roamax.meta.outer import outer_optimizer
 from roamax.meta.worker import VALIDATION, Job, Result
-from roamax.progress import Report, progress_bar
+from roamax.numerics import trees
 from roamax.tasks import TaskDistribution
 from roamax.types import Key, MetaParams
 
@@ -71,7 +73,7 @@ def train(
         known = any(stage.layers in name for name in tensors)
         check(known, f"stages.{number}.layers", f"be part of one of {', '.join(tensors)}", repr(stage.layers))
     runs.make_folder(out)
-    with storage.locked(out):
+    with files.locked(out):
         _claim(out, config, distribution)
         with closing(engine(config, distribution)) as running:
             state = _Run(config, out, distribution, running).to_the_end(show)
@@ -222,7 +224,7 @@ class _Run:
             "inner_gradients": state.inner_gradients,
             "seconds": round(state.seconds, 1),
         }
-        storage.write_json(self.out / "results.json", results)
+        files.write_json(self.out / "results.json", results)
         log.plot(self.out / "log.csv", self.out / "log.png")
 
 
@@ -232,7 +234,7 @@ def _claim(out: Path, config: TrainConfig, tasks: TaskDistribution) -> None:
     path = out / "config.json"
     if path.exists():
         before = _written(path)
-        storage.write_json(path, before)
+        files.write_json(path, before)
         stages = before["stages"]
         pointer = checkpoint.read_pointer(out / "state")
         step = 0 if pointer is None else pointer["step"]
@@ -240,14 +242,14 @@ def _claim(out: Path, config: TrainConfig, tasks: TaskDistribution) -> None:
         growing = tuple(f"stages.{i}.outer_steps" for i, end in enumerate(ends) if end >= step)
         known = {name: stage for name, stage in arguments["stages"].items() if name in stages}
         runs.claim(out, {**arguments, "stages": known}, may_grow=growing)
-        storage.write_json(path, arguments)
+        files.write_json(path, arguments)
     else:
         runs.claim(out, arguments)
 
 
 def _written(path: Path) -> dict[str, Any]:
     """The arguments that a folder was made with; settings that have come since then have their defaults."""
-    written = storage.read_json(path)
+    written = files.read_json(path)
     names = written.pop("task_names", None) if isinstance(written, dict) else None
     try:
         return {**configs.to_json(configs.from_json(written)), "task_names": names}

@@ -6,9 +6,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from roamax import trees
 from roamax.errors import check
 from roamax.models.model import Model, as_floats, initial_dtype, parameter_dtype
+from roamax.numerics import trees
 from roamax.types import Key, Params
 
 

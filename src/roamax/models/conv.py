@@ -24,7 +24,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from roamax.errors import check
-from roamax.machine import usable_cores
+from roamax.host.machine import usable_cores
 
 LAYOUT = ("NHWC", "HWIO", "NHWC")
 # Images that are treated at a time, with their shifted copies, should still be in the caches when used.

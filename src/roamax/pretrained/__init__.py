@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from roamax import storage, trees
 from roamax.errors import FileError, InputError, lookup
+from roamax.host import files
+from roamax.numerics import trees
 from roamax.types import MetaParams
 
 FOLDER = Path(__file__).parent
@@ -43,7 +44,7 @@ def load(name: str) -> Weights:
 def read(path: str | Path) -> Weights:
     """Weights from a safetensors file, with the card beside it, `NAME.json`, if there is one."""
     path = Path(path)
-    tensors = storage.read_tensors(path)
+    tensors = files.read_tensors(path)
     card_path = path.with_suffix(".json")
     card = _read_card(card_path) if card_path.exists() else {}
     try:
@@ -54,7 +55,7 @@ def read(path: str | Path) -> Weights:
 
 
 def _read_card(path: Path) -> Mapping[str, Any]:
-    card = storage.read_json(path)
+    card = files.read_json(path)
     if not isinstance(card, dict):
         raise FileError(f"{path} is damaged: it is not a JSON object.")
     for name in ("step_size", "friction", "output_scale"):

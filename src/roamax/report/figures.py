@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from roamax.metrics import Reliability
+from roamax.evaluation.metrics import Reliability
 
 INK = "#7a8190"
 """A grey with enough contrast on white and on near-black."""

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from roamax import storage
-from roamax.progress import followed
+from roamax.host import files
+from roamax.host.progress import followed
 
 STYLE = """
 :root { color-scheme: light dark; --page: #ffffff; --ink: #1c2430; --dim: #667080; --line: #d9dee6; --best: #e3f1e6; }
@@ -65,7 +65,7 @@ def write_page(
             f"<figcaption>{html.escape(entry.caption)}</figcaption></figure>",
         ]
         for kind in ("png", "pdf"):
-            storage.write_bytes(path.with_name(f"{entry.name}.{kind}"), _render(entry.figure, kind))
+            files.write_bytes(path.with_name(f"{entry.name}.{kind}"), _render(entry.figure, kind))
     versions = ", ".join(f"{name} {number}" for name, number in made_by["versions"].items())
     parts.append(
         f"<footer>Made by <code>{html.escape(made_by['command'])}</code>, seed {made_by['seed']}. {versions}.</footer>"
@@ -74,7 +74,7 @@ def write_page(
     # An empty icon of the page's own keeps browsers from asking a server for one.
     head += f'<link rel="icon" href="data:,"><title>{html.escape(title)}</title><style>{STYLE}</style>'
     body = "\n".join(parts)
-    storage.write_bytes(
+    files.write_bytes(
         path, f'<!doctype html>\n<html lang="en"><head>{head}</head><body>\n{body}\n</body></html>\n'.encode()
     )
 

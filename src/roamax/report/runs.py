@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from roamax.metrics import Reliability
+from roamax.evaluation.metrics import Reliability
 from roamax.report import figures, geometry
 from roamax.report.page import Column, Figure, write_page
 

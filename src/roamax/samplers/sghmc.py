@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from roamax import trees
+from roamax.numerics import trees
 from roamax.posterior import Posterior
 from roamax.schedules import as_schedule, describe
 from roamax.types import Batch, Info, Key, Params, Sampler, Scalar

@@ -13,8 +13,8 @@ import torch
 
 from roamax import pretrained
 from roamax.errors import check
-from roamax.samplers import l2e, networks
-from roamax.samplers.groups import STABILISER
+from roamax.samplers.learned import _network, l2e
+from roamax.samplers.learned._groups import STABILISER
 from roamax.torch.optimizer import Group, SamplingOptimizer, gradients
 from roamax.types import MetaParams
 
@@ -57,7 +57,7 @@ class L2E(SamplingOptimizer):
         generator: torch.Generator | None = None,
     ):
         found = pretrained.resolve(weights, "l2e", "weights")
-        networks.check_mlp(found.meta_params, l2e.WIDTHS, found.source)
+        _network.check_mlp(found.meta_params, l2e.WIDTHS, found.source)
         given = {"step_size": step_size, "friction": friction, "output_scale": output_scale}
         defaults = {name: found.setting(value, name, l2e.DEFAULTS) for name, value in given.items()}
         defaults |= {"num_data": num_data, "temperature": temperature, "weight_decay": weight_decay, "passes": passes}

@@ -1,0 +1,185 @@
+"""The page of a run of the benchmarks, and its figure, made of the JSON alone."""
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import growth
+from roamax import runs
+from roamax.errors import FileError
+from roamax.host import files
+from roamax.report.figures import INK, new_figure
+from roamax.report.page import Column, markdown
+
+Results = Mapping[str, Any]
+SHORT = [Column("name", "contest"), Column("number", "measured"), Column("quartiles", "quartiles"),
+         Column("mark", "mark"), Column("verdict", "holds")]  # fmt: skip
+LONG = [Column("what", "what"), *SHORT[1:], Column("rounds", "rounds", "d"), Column("values", "medians")]
+HEAD = """# Performance
+
+Contestants take turns, round after round, and what counts is the median over rounds of what is found within one: a
+ratio, where nothing else is said. Whatever else the machine does falls on all contestants alike. Each contest has a
+process of its own. This page is made of [{data}]({data}), which `roamax bench` wrote, by `roamax bench page`;
+`make bench` measures on your machine.
+
+Measured on {machine}, with {versions}.
+
+## Beside the alternatives
+
+{table}
+"""
+GROWTH = """## Growth
+
+![Time and memory against size]({figure})
+
+Dashed is what the machine cannot do faster, as measured in the same run: {gflops:.0f} GFLOP/s in a matrix product,
+{gigabytes:.1f} GB/s to and from memory. A step has to read and write the sampler's state once, and that of L2E to
+compute a network on each parameter, {flops:,} operations.
+"""
+SAMPLER_COLUMNS = [Column("parameters", "parameters", ",d"), Column("sampler", "sampler"), Column("step", "step"),
+                   Column("each", "a parameter"), Column("limit", "of the limit"),
+                   Column("floats", "memory / floats a parameter", ".1f")]  # fmt: skip
+CHAIN_COLUMNS = [Column("chains", "chains", "d"), Column("step", "step of all"), Column("each", "a chain")]
+DRAW_COLUMNS = [Column("draws", "draws", ",d"), Column("megabytes", "peak memory / MB", ".0f")]
+INNER_COLUMNS = [Column("inner_steps", "inner steps", ",d"), Column("pair", "a pair"), Column("each", "a step"),
+                 Column("megabytes", "peak memory / MB", ".0f")]  # fmt: skip
+
+
+def write_page(file: Path, out: Path) -> Path | None:
+    """Write the page, the JSON beside it, and the figure, whose path is returned, to a folder beside it."""
+    results = files.read_json(file)
+    if not isinstance(results, dict) or not isinstance(results.get("entries"), dict):
+        raise FileError(f"{file} is not of `roamax bench`.")
+    figure = out.parent / "images" / f"{out.stem}.png" if _grown(results) else None
+    files.write_json(out.with_suffix(".json"), results)
+    if figure is not None:
+        runs.make_folder(figure.parent)
+        image = io.BytesIO()
+        draw(results).savefig(image, format="png", dpi=110)
+        files.write_bytes(figure, image.getvalue())
+    files.write_bytes(out, page_text(results, out).encode())
+    return figure
+
+
+def page_text(results: Results, out: Path) -> str:
+    """The page in Markdown."""
+    versions = ", ".join(f"{name} {number}" for name, number in results["versions"].items())
+    machine = f"{results['machine']['cores']} cores of {results['machine']['processor']}"
+    text = HEAD.format(machine=machine, versions=versions, data=out.with_suffix(".json").name,
+                       table=markdown(LONG, contest_rows(results)))  # fmt: skip
+    skipped = [f"- {name}: {record['skipped']}" for name, record in results["entries"].items() if "skipped" in record]
+    parts = [text, *(["Left out:\n", *skipped, ""] if skipped else [])]
+    if _grown(results):
+        limits = results["entries"]["limits"]
+        parts.append(GROWTH.format(figure=f"images/{out.stem}.png", gflops=limits["flops"] / 1e9,
+                                   gigabytes=limits["bytes"] / 1e9, flops=growth.network_flops()))  # fmt: skip
+        parts += [f"**{title}**\n\n{markdown(columns, rows)}\n" for title, columns, rows in growth_tables(results)]
+    return "\n".join(parts)
+
+
+def contest_rows(results: Results) -> list[dict[str, Any]]:
+    """A row for each contest that was held."""
+    return [_row(name, record) for name, record in results["entries"].items() if "mark" in record]
+
+
+def growth_tables(results: Results) -> list[tuple[str, Sequence[Column], list[dict[str, Any]]]]:
+    """Titles, columns and rows of the tables of growth."""
+    limits = results["entries"]["limits"]
+
+    def limit(row: Mapping[str, Any]) -> float:
+        return growth.least_seconds(row["sampler"], row["parameters"], limits["flops"], limits["bytes"])
+
+    samplers = [
+        {**row, "step": seconds(row["median"]), "each": seconds(row["median"] / row["parameters"]),
+         "limit": f"{limit(row) / row['median']:.0%}"}
+        for row in _rows(results, "by-parameters")
+    ]  # fmt: skip
+    chains = [
+        {**row, "step": seconds(row["median"]), "each": seconds(row["median"] / row["chains"])}
+        for row in _rows(results, "by-chains")
+    ]
+    inner = [
+        {**row, "pair": seconds(row["seconds"]), "each": seconds(row["seconds"] / row["inner_steps"])}
+        for row in _rows(results, "by-inner-steps")
+    ]
+    return [
+        ("The sampler's own work in a step, on an energy that costs nothing", SAMPLER_COLUMNS, samplers),
+        ("SGHMC, a perceptron on digits", CHAIN_COLUMNS, chains),
+        ("Sampling to disk and predicting 10,000 images, 50,890 parameters", DRAW_COLUMNS, _rows(results, "by-draws")),
+        ("An antithetic pair of meta-training, CNN of 4 channels", INNER_COLUMNS, inner),
+    ]
+
+
+def draw(results: Results) -> Any:
+    """The figure: time against parameters and chains, memory against draws, time against inner steps."""
+    figure, axes = new_figure(2, 2, width=4.4, height=3.1)
+    parameters, chains, draws, inner = axes.flat
+    limits = results["entries"]["limits"]
+    for name, colour in (("SGHMC", "#3b82c4"), ("L2E", "#e07b39")):
+        rows = [row for row in _rows(results, "by-parameters") if row["sampler"] == name]
+        sizes = [row["parameters"] for row in rows]
+        parameters.plot(sizes, [row["median"] for row in rows], marker="o", markersize=3, color=colour, label=name)
+        least = [growth.least_seconds(name, size, limits["flops"], limits["bytes"]) for size in sizes]
+        parameters.plot(sizes, least, linestyle="--", linewidth=1, color=colour)
+    _line(chains, _rows(results, "by-chains"), "chains", "median")
+    _line(draws, _rows(results, "by-draws"), "draws", "megabytes")
+    _line(inner, _rows(results, "by-inner-steps"), "inner_steps", "seconds")
+    labels = {"parameters": (parameters, "seconds a step"), "chains": (chains, "seconds a step of all"),
+              "draws": (draws, "peak memory / MB"), "inner steps": (inner, "seconds a pair")}  # fmt: skip
+    for label, (axis, value) in labels.items():
+        axis.set_xscale("log")
+        axis.set_xlabel(label, fontsize=8)
+        axis.set_ylabel(value, fontsize=8)
+    for axis in (parameters, chains, inner):
+        axis.set_yscale("log")
+    draws.set_ylim(bottom=0)
+    parameters.legend(fontsize=7, frameon=False, labelcolor=INK)
+    return figure
+
+
+def seconds(value: float) -> str:
+    """A time in the unit that suits it."""
+    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if value >= scale:
+            return f"{value / scale:.3g} {unit}"
+    return f"{value / 1e-9:.3g} ns"
+
+
+def _row(name: str, record: Mapping[str, Any]) -> dict[str, Any]:
+    mark, is_ratio = record["mark"], record["mark"]["kind"] == "ratio"
+
+    def shown(number: float) -> str:
+        return f"{number:.2f}" if is_ratio else f"{number:.2f} {record['unit']}"
+
+    bound = f"≤ {mark['at_most']:g}" if mark["at_most"] is not None else f"≥ {mark['at_least']:g}"
+    values = {
+        label: seconds(spread["median"]) if record["unit"] == "s" else f"{spread['median']:.0f} {record['unit']}"
+        for label, spread in record["values"].items()
+    }
+    return {
+        "name": name,
+        "what": record["what"],
+        "number": shown(record["median"]),
+        "quartiles": f"{record['low']:.2f} to {record['high']:.2f}",
+        "mark": bound if is_ratio else f"{bound} {record['unit']}",
+        "rounds": record["rounds"],
+        "verdict": "yes" if record["holds"] else "no",
+        "values": ", ".join(f"{label} {value}" for label, value in values.items()),
+    }
+
+
+def _line(axis: Any, rows: Sequence[Mapping[str, float]], x: str, y: str) -> None:
+    axis.plot([row[x] for row in rows], [row[y] for row in rows], marker="o", markersize=3, color="#3b82c4")
+
+
+def _rows(results: Results, name: str) -> list[dict[str, Any]]:
+    return results["entries"][name]["rows"]
+
+
+def _grown(results: Results) -> bool:
+    """Whether all of growth was measured."""
+    entries = results["entries"]
+    return "flops" in entries.get("limits", {}) and all(
+        "rows" in entries.get(name, {}) for name in ("by-parameters", "by-chains", "by-draws", "by-inner-steps")
+    )

@@ -1,0 +1,145 @@
+"""A model of what a step takes past one machine: time and memory on a mesh of accelerators, and meta-training on Ray.
+
+Everything that the model assumes of the program is checked on eight CPU devices by `tests/test_sharding.py`: which
+collectives a sharded step has, how many numbers they carry, and what a device holds.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+from benchmarks.growth import FLOAT, network_flops, state_floats
+from roamax.report.page import Column, markdown
+from roamax.samplers.learned.l2e import DECAYS
+
+PARAMETERS = (10**6, 10**7, 10**8, 10**9)
+DEVICES = (1, 8, 64)
+WORKERS = (16, 256, 4096)
+GRADIENT_FLOPS = 6
+"""Operations for a parameter and example: two forward, four backward, where a weight is used once."""
+WHOLE_FLOATS = 3
+"""What every device holds of each parameter as a whole: the position, its gradient, the position to come."""
+WORK_FLOATS = 9 + 2 * 32
+"""Scratch of the learned update for each parameter of a share: its features, and two layers of hidden units."""
+
+
+class Accelerator(NamedTuple):
+    """What a device and the links between devices do, in round numbers of a data centre."""
+
+    flops: float = 50e12
+    """Operations a second that a network reaches, not the peak."""
+    memory: float = 2e12
+    """Bytes a second to and from memory."""
+    link: float = 200e9
+    """Bytes a second that a device sends to the next."""
+    latency: float = 20e-6
+    """Seconds that a collective takes however little it carries."""
+
+
+class Collective(NamedTuple):
+    """A collective of the compiled step, and the numbers that it carries."""
+
+    kind: str
+    floats: int
+
+
+class Cost(NamedTuple):
+    """Seconds of a step's parts, and the bytes that each device holds."""
+
+    gradient: float
+    update: float
+    communication: float
+    memory: float
+
+    @property
+    def seconds(self) -> float:
+        """The whole step, where nothing overlaps."""
+        return self.gradient + self.update + self.communication
+
+
+def collectives(parameters: int, tensors: int) -> list[Collective]:
+    """Those of a sharded step of L2E with two passes.
+
+    The gradient of each device's examples is summed; the mean squares of nine features of each tensor, then that of
+    the new momentum; and the new position is gathered.
+    """
+    features = 3 + len(DECAYS)
+    return [
+        Collective("all-reduce", parameters),
+        Collective("all-reduce", features * tensors),
+        Collective("all-reduce", tensors),
+        Collective("all-gather", parameters),
+    ]
+
+
+def seconds_of(collective: Collective, devices: int, accelerator: Accelerator) -> float:
+    """A ring: every device sends all but its share of the numbers, and for a sum once more."""
+    if devices == 1:
+        return 0.0
+    turns = 2 if collective.kind == "all-reduce" else 1
+    sent = turns * (devices - 1) / devices * FLOAT * collective.floats
+    return accelerator.latency * math.log2(devices) + sent / accelerator.link
+
+
+def step(
+    parameters: int,
+    devices: int,
+    *,
+    examples: int = 1024,
+    tensors: int = 100,
+    sampler: str = "L2E",
+    accelerator: Accelerator | None = None,
+) -> Cost:
+    """A step of SGHMC, all of it on every device, or of L2E, whose state and network are spread over the devices.
+
+    In both each device takes its share of the examples.
+    """
+    machine = accelerator or Accelerator()
+    is_spread = sampler == "L2E"
+    share = parameters / devices if is_spread else parameters
+    gradient = GRADIENT_FLOPS * parameters * examples / devices / machine.flops
+    computed = network_flops() * share / machine.flops if is_spread else 0.0
+    moved = 2 * FLOAT * state_floats(sampler) * share / machine.memory
+    needed = collectives(parameters, tensors) if is_spread else [Collective("all-reduce", parameters)]
+    communication = sum(seconds_of(one, devices, machine) for one in needed)
+    return Cost(gradient, max(computed, moved), communication, FLOAT * floats_held(parameters, devices, sampler))
+
+
+def floats_held(parameters: int, devices: int, sampler: str = "L2E") -> float:
+    """The numbers that a device holds at the peak of a step, activations aside."""
+    if sampler != "L2E":
+        return (state_floats(sampler) + 2) * parameters
+    own = state_floats("L2E") - 1 + WORK_FLOATS
+    return WHOLE_FLOATS * parameters + own * parameters / devices
+
+
+def busy_share(workers: int, unroll_seconds: float, message_seconds: float = 1e-3) -> float:
+    """The share of their time that Ray workers compute, where the driver starts and collects jobs one by one.
+
+    A job is a task's name, a key and a sign; what comes back is a few numbers. So a message takes the same time however
+    large the task, and thousands of workers wait for it only as long as the driver needs for all of them.
+    """
+    return unroll_seconds / (unroll_seconds + workers * message_seconds)
+
+
+def step_table() -> str:
+    """Steps from 10⁶ to 10⁹ parameters, in Markdown."""
+    rows: list[dict[str, Any]] = []
+    for parameters in PARAMETERS:
+        for devices in DEVICES:
+            cost, plain = step(parameters, devices), step(parameters, devices, sampler="SGHMC")
+            parts = {name: 1e3 * getattr(cost, name) for name in ("gradient", "update", "communication", "seconds")}
+            against = {"ratio": cost.seconds / plain.seconds, "memory": cost.memory / 1e9}
+            rows.append({"parameters": parameters, "devices": devices, **parts, **against})
+    columns = [Column("parameters", "parameters", ",d"), Column("devices", "devices", "d"),
+               Column("gradient", "gradient / ms", ".3g"), Column("update", "update / ms", ".3g"),
+               Column("communication", "sent / ms", ".3g"), Column("seconds", "step / ms", ".3g"),
+               Column("ratio", "against SGHMC", ".2f"), Column("memory", "GB a device", ".3g")]  # fmt: skip
+    return markdown(columns, rows)
+
+
+def worker_table() -> str:
+    """The share of time that workers compute, by their number and the length of a job, in Markdown."""
+    lengths = (1.0, 15.0, 120.0)
+    columns = [Column("workers", "workers", ",d"), *(Column(str(s), f"jobs of {s:g} s", ".0%") for s in lengths)]
+    rows = [{"workers": count, **{str(s): busy_share(count, s) for s in lengths}} for count in WORKERS]
+    return markdown(columns, rows)

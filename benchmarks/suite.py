@@ -1,0 +1,117 @@
+"""Everything that is measured, by name, each in a process of its own."""
+
+import os
+import platform
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks import apart, contests, growth, pairs, peers, starts
+from benchmarks.timing import Contest, hold
+from roamax.errors import InputError, check, nearest
+from roamax.host import files
+
+PACKAGES = ("roamax", "jax", "jaxlib", "optax", "blackjax", "torch", "posteriors")
+
+
+class Entry(NamedTuple):
+    """Something that is measured: a contest, or how something grows."""
+
+    make: Callable[[], Contest] | None = None
+    grow: Callable[[int], Any] | None = None
+    needs: tuple[str, ...] = ()
+    devices: int = 1
+    most_rounds: int = 100
+    """What is slow, and hardly differs from round to round, is repeated less."""
+
+
+ENTRIES = {
+    "runner": Entry(contests.runner),
+    "posteriors": Entry(peers.against_posteriors, needs=("torch", "posteriors")),
+    "blackjax": Entry(peers.against_blackjax, most_rounds=3),
+    "l2e-cnn": Entry(partial(contests.learned, "cnn_fashion", (28, 28, 1), 40, 1.25)),
+    "l2e-resnet": Entry(partial(contests.learned, "resnet20_frn", (32, 32, 3), 2, 1.08)),
+    "chains": Entry(contests.four_chains, devices=4),
+    "predict": Entry(contests.predictions),
+    "predict-memory": Entry(contests.prediction_memory, most_rounds=1),
+    "devices": Entry(pairs.two_devices, devices=2),
+    "help": Entry(starts.help_text),
+    "import": Entry(starts.importing),
+    "second-start": Entry(starts.second_start, most_rounds=3),
+    "limits": Entry(grow=growth.limits),
+    "by-parameters": Entry(grow=growth.by_parameters, most_rounds=5),
+    "by-chains": Entry(grow=growth.by_chains, most_rounds=5),
+    "by-draws": Entry(grow=growth.by_draws),
+    "by-inner-steps": Entry(grow=growth.by_inner_steps),
+}
+
+
+def run(only: Sequence[str], rounds: int, out: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Measure the named entries, or all; give each with its record, and keep what there is in `out` after each.
+
+    A record is the outcome of a contest, `rows` of growth, or, with why under `skipped`, of nothing. With names, what
+    `out` holds of others stays, if it was measured on this machine with these versions.
+    """
+    check(rounds >= 1, "rounds", "be a whole number >= 1", rounds)
+    names = list(dict.fromkeys(only)) or list(ENTRIES)
+    for name in names:
+        if name not in ENTRIES:
+            raise InputError(f"`only` must be names of measurements; got {name!r}: {nearest(name, ENTRIES)}")
+    about = facts()
+    kept = _kept(out, about) if only else {}
+    for name in names:
+        kept[name] = _measured(name, rounds)
+        ordered = {name: kept[name] for name in ENTRIES if name in kept}
+        files.write_json(out, {**about, "entries": ordered})
+        yield name, kept[name]
+
+
+def measure(name: str, rounds: int) -> dict[str, Any]:
+    """The record of an entry, measured in this process."""
+    entry = ENTRIES[name]
+    rounds = min(rounds, entry.most_rounds)
+    if entry.make is not None:
+        return hold(entry.make(), rounds)
+    assert entry.grow is not None
+    found = entry.grow(rounds)
+    return {"rows": found} if isinstance(found, list) else found
+
+
+def facts() -> dict[str, Any]:
+    """What the numbers depend on: versions, and the kind of machine."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    machine = {"cores": os.cpu_count(), "processor": _processor(), "system": platform.system()}
+    return {"versions": {"python": platform.python_version(), **found}, "machine": machine}
+
+
+def _measured(name: str, rounds: int) -> dict[str, Any]:
+    entry = ENTRIES[name]
+    absent = [package for package in entry.needs if peers.missing(package)]
+    if absent:
+        return {"skipped": f"{' and '.join(absent)} not installed: pip install {' '.join(absent)}, or make bench"}
+    try:
+        return apart.call(measure, name, rounds, devices=entry.devices)
+    except apart.Failed as error:
+        return {"skipped": f"failed: {error}"}
+
+
+def _kept(out: Path, about: dict[str, Any]) -> dict[str, Any]:
+    if not out.exists():
+        return {}
+    found = files.read_json(out)
+    same = isinstance(found, dict) and {name: found.get(name) for name in about} == about
+    check(same, "out", "be a new file, or one of the same machine and versions", out)
+    return dict(found["entries"])
+
+
+def _processor() -> str:
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text().splitlines() if path.exists() else []
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())

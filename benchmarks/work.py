@@ -1,0 +1,66 @@
+"""What contestants work on: networks on images of noise, which take the same time as real ones."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from roamax import models, priors
+from roamax.likelihoods import categorical
+from roamax.posterior import Posterior
+from roamax.types import Batch, Params, Sampler
+
+BATCH = 128
+SETTINGS: dict[str, Any] = {"step_size": 1e-4, "friction": 100.0}
+
+
+class Work(NamedTuple):
+    """A posterior, where chains start, and data of which the first examples are a batch."""
+
+    posterior: Posterior
+    position: Params
+    apply: Callable[[Params, jax.Array], jax.Array]
+    data: tuple[jax.Array, jax.Array]
+
+    @property
+    def batch(self) -> tuple[jax.Array, jax.Array]:
+        """One batch."""
+        x, y = self.data
+        return x[:BATCH], y[:BATCH]
+
+
+def network(name: str, shape: Sequence[int], count: int = BATCH, num_data: int = 50_000, **options: Any) -> Work:
+    """A network of the zoo on `count` images of noise."""
+    rng = np.random.default_rng(0)
+    x = jnp.asarray(rng.random((count, *shape), np.float32))
+    y = jnp.asarray(rng.integers(0, 10, count), jnp.int32)
+    model = models.get(name, **options)
+    posterior = Posterior(categorical(model.apply), priors.gaussian(variance=0.1), num_data)
+    return Work(posterior, model.init(jax.random.key(0), x[:1]), model.apply, (x, y))
+
+
+def in_scan(sampler: Sampler, position: Params, batch: Batch, steps: int) -> Callable[[], Any]:
+    """A turn of `steps` steps on one batch, compiled as one loop, each turn going on where the last one ended."""
+
+    @partial(jax.jit, donate_argnums=0)
+    def run(state: Any, key: jax.Array) -> Any:
+        def step(state: Any, key: jax.Array) -> tuple[Any, None]:
+            return sampler.step(key, state, batch)[0], None
+
+        return jax.lax.scan(step, state, jax.random.split(key, steps))[0]
+
+    return turns(run, sampler.init(jax.random.key(0), jax.tree.map(jnp.copy, position)))
+
+
+def turns(run: Callable[[Any, jax.Array], Any], state: Any) -> Callable[[], Any]:
+    """A turn of a function of a state and a key, with the state kept from turn to turn."""
+    kept = {"state": state, "turn": 0}
+
+    def turn() -> None:
+        kept["turn"] += 1
+        kept["state"] = jax.block_until_ready(run(kept["state"], jax.random.key(kept["turn"])))
+
+    return turn

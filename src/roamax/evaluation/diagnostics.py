@@ -1,0 +1,322 @@
+"""Have the chains mixed, and how many independent draws are the draws worth?
+
+`draws` is a `roamax.Draws` or a pytree of arrays with leading axes (chain, draw). Each statistic comes as a
+pytree of the same structure, one number for each parameter. A parameter that never moved has no autocorrelation and
+no variance to compare: its statistics are NaN, and summaries leave it out and count it.
+
+R-hat in the space of parameters misleads for neural networks: two chains may sit in mirror images of one function.
+`chain_rhat` looks within each chain, and `function_space` gives the outputs on a probe set, which every function
+here takes in the place of draws.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from roamax.errors import check
+from roamax.numerics import trees
+from roamax.posterior import Posterior
+from roamax.types import Key, Params, Sampler
+
+BLOCK_PARAMETERS = 2**16
+"""How many parameters are worked on at once."""
+
+
+def ess(draws: Any) -> Params:
+    """Effective sample size of all chains together, by Geyer's initial monotone sequence."""
+    return _statistic(_ess, draws, min_draws=4)
+
+
+def ess_per_second(draws: Any, seconds_per_interval: float) -> float:
+    """The effective sample sizes of all parameters, summed, over the time of one thinning interval.
+
+    The sum grows with the network and with the number of draws: compare runs that share both.
+    """
+    check(seconds_per_interval > 0, "seconds_per_interval", "be > 0", seconds_per_interval)
+    return float(np.sum(_known(ess(draws)), dtype=np.float64)) / seconds_per_interval
+
+
+def rhat(draws: Any) -> Params:
+    """Rank-normalised R-hat over the halves of all chains, the larger of that of draws and of folded draws.
+
+    Folding, |theta - median|, finds chains that agree in place and differ in width. One chain is compared
+    with itself, first half with second.
+    """
+    return _statistic(_rhat, draws, min_draws=4)
+
+
+def chain_rhat(draws: Any, kappa: int = 2, *, rank_normalize: bool = True) -> Params:
+    """cR-hat: R-hat over `kappa` consecutive parts of one chain; leaves have a leading chain axis.
+
+        R = sqrt(((n - 1) / n W + B) / W),
+
+    with n the length of a part, W the mean variance within the parts and B the variance of their means. Draws
+    before the last `kappa * n` are left out where `kappa` does not divide their number.
+    """
+    check(kappa == int(kappa) and kappa >= 2, "kappa", "be a whole number >= 2", kappa)
+    core = partial(_chain_rhat, kappa=int(kappa), rank_normalize=rank_normalize)
+    return _statistic(core, draws, min_draws=2 * int(kappa))
+
+
+def share_under(statistic: Params, threshold: float = 1.1) -> float:
+    """The share of parameters whose statistic is under `threshold`; NaN where none is known."""
+    values = _known(statistic)
+    return float(np.mean(values < threshold)) if values.size else float("nan")
+
+
+def by_layer(statistic: Params) -> dict[str, dict[str, np.ndarray]]:
+    """The known values of a statistic for each layer, `weights` and `biases` apart.
+
+    A layer is what holds a leaf: `params/Dense_0` of `params/Dense_0/kernel`. A bias is a leaf called so (`b`,
+    `bias`, `beta`, `bias_hh`, ...) or, in a list or tuple, one of fewer axes than another of its layer.
+    """
+    layers: dict[str, dict[str, Any]] = {}
+    for name, leaf in trees.named_leaves(statistic).items():
+        layer, _, last = name.rpartition("/")
+        layers.setdefault(layer, {})[last] = leaf
+    grouped: dict[str, dict[str, np.ndarray]] = {}
+    for layer, leaves in layers.items():
+        most_axes = max(np.ndim(leaf) for leaf in leaves.values())
+        biases = {name for name, leaf in leaves.items() if _is_bias(name, np.ndim(leaf) < most_axes)}
+        kinds = {"weights": leaves.keys() - biases, "biases": biases}
+        grouped[layer] = {kind: _known([leaves[name] for name in names]) for kind, names in kinds.items() if names}
+    return grouped
+
+
+def function_space(apply_fn: Callable[[Params, Any], Any], draws: Any, x: Any) -> Any:
+    """The outputs `apply_fn(params, x)` of every draw, with leading axes (chain, draw), as host arrays.
+
+    A softmax does not see a shift of all logits, so let `apply_fn` end in a `log_softmax` where such a shift
+    should not count.
+    """
+    positions = positions_of(draws)
+    num_chains, num_draws = jax.tree.leaves(positions)[0].shape[:2]
+    apply = jax.jit(apply_fn)
+    outputs = [
+        jax.tree.map(np.asarray, apply(jax.tree.map(lambda leaf, at=(c, d): leaf[at], positions), x))
+        for c in range(num_chains)
+        for d in range(num_draws)
+    ]
+    return jax.tree.map(lambda *leaves: np.stack(leaves).reshape(num_chains, num_draws, *leaves[0].shape), *outputs)
+
+
+def summary(draws: Any, seconds_per_interval: float | None = None, kappa: int = 2) -> dict[str, Any]:
+    """The statistics in brief, ready for JSON. What too few draws cannot tell is NaN.
+
+    Shares are of the parameters under 1.1. `ess_per_second` is there when `seconds_per_interval` is given.
+    """
+    positions = positions_of(draws)
+    leaves = jax.tree.leaves(positions)
+    num_chains, num_draws = leaves[0].shape[:2]
+    unknown = jax.tree.map(lambda leaf: np.full(leaf.shape[2:], np.nan), positions)
+    sizes = ess(positions) if num_draws >= 4 else unknown
+    between = rhat(positions) if num_draws >= 4 else unknown
+    within = chain_rhat(positions, kappa) if num_draws >= 2 * kappa else unknown
+    result = {
+        "num_chains": num_chains,
+        "num_draws": num_draws,
+        "num_params": trees.size(positions) // (num_chains * num_draws),
+        "num_constant": sum(int(np.sum(_constant(leaf))) for leaf in leaves),
+        "ess_mean": _or_nan(np.mean, sizes),
+        "ess_min": _or_nan(np.min, sizes),
+        "rhat_max": _or_nan(np.max, between),
+        "rhat_share": share_under(between),
+        "chain_rhat_max": _or_nan(np.max, within),
+        "chain_rhat_share": share_under(within),
+        "chain_rhat_share_by_layer": {
+            layer: {kind: share_under(values) for kind, values in kinds.items()}
+            for layer, kinds in by_layer(within).items()
+        },
+    }
+    if seconds_per_interval is not None:
+        result["ess_per_second"] = _or_nan(np.sum, sizes) / seconds_per_interval
+    return result
+
+
+def stationarity(
+    sampler: Callable[[Posterior], Sampler],
+    key: Key,
+    *,
+    mean: np.ndarray | None = None,
+    covariance: np.ndarray | None = None,
+    num_data: int = 1,
+    num_chains: int = 16,
+    burn_in: int = 1000,
+    num_steps: int = 5000,
+) -> dict[str, float]:
+    """How far a sampler's long-run distribution is from a Gaussian that is the exact answer.
+
+        stationarity(lambda posterior: roamax.l2e(posterior, weights, step_size=0.01), jax.random.key(0))
+
+    `sampler` makes a sampler of a posterior: here N(mean, covariance) over one vector, 64 numbers with
+    correlations .5 ** |i - j| if not given, said to come from `num_data` data. Gradients are exact, so what is
+    seen is the sampler's own bias at its settings. Chains start from draws of the target. In units of the
+    target's standard deviations: `mean_error` and `covariance_error` are the largest errors of an entry,
+    `variance_ratio` is the mean ratio of a variance to the right one, and `monte_carlo_error` is the standard
+    error of an entry of the mean, below which nothing can be seen. A chain that diverged makes all NaN.
+    """
+    steps = np.arange(64)
+    covariance = 0.5 ** np.abs(steps[:, None] - steps) if covariance is None else np.asarray(covariance, float)
+    mean = np.zeros(len(covariance)) if mean is None else np.asarray(mean, float)
+    square = covariance.shape == (len(mean), len(mean))
+    check(square, "covariance", f"be square with the length of `mean`, {len(mean)}", f"shape {covariance.shape}")
+    for name, number in (("num_chains", num_chains), ("num_steps", num_steps)):
+        check(number >= 2, name, "be >= 2", number)
+    first, second = _long_run_moments(sampler, key, mean, covariance, num_data, num_chains, burn_in, num_steps)
+    deviation = np.sqrt(np.diag(covariance))
+    centred = second.mean(0) - np.outer(first.mean(0), first.mean(0))
+    return {
+        "mean_error": float(np.max(np.abs(first.mean(0)) / deviation)),
+        "covariance_error": float(np.max(np.abs(centred - covariance) / np.outer(deviation, deviation))),
+        "variance_ratio": float(np.mean(np.diag(centred) / np.diag(covariance))),
+        "monte_carlo_error": float(np.max(first.std(0, ddof=1) / deviation) / np.sqrt(num_chains)),
+    }
+
+
+def positions_of(draws: Any) -> Params:
+    """The pytree of a `Draws`, or the pytree itself, checked: leading axes (chain, draw), all finite."""
+    positions = jax.tree.map(np.asarray, getattr(draws, "positions", draws))
+    leaves = trees.named_leaves(positions)
+    check(len(leaves) > 0, "draws", "hold at least one array", "an empty tree")
+    shapes = {leaf.shape[:2] for leaf in leaves.values()}
+    check(
+        len(shapes) == 1 and len(next(iter(shapes))) == 2 and 0 not in next(iter(shapes)),
+        "draws",
+        "hold arrays with one pair of leading axes (chain, draw), none empty",
+        f"leading shapes {sorted(shapes)}",
+    )
+    for name, leaf in leaves.items():
+        check(bool(np.all(np.isfinite(leaf))), "draws", "be finite", f"a NaN or an infinity in {name!r}")
+    return positions
+
+
+def _long_run_moments(
+    sampler: Callable[[Posterior], Sampler],
+    key: Key,
+    mean: np.ndarray,
+    covariance: np.ndarray,
+    num_data: int,
+    num_chains: int,
+    burn_in: int,
+    num_steps: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Each chain's mean of (theta - mean) and of its outer square, for chains on N(mean, covariance)."""
+    centre, precision = jnp.asarray(mean, float), jnp.asarray(np.linalg.inv(covariance), float)
+
+    def log_prior(theta: jax.Array) -> jax.Array:
+        return -0.5 * (theta - centre) @ precision @ (theta - centre)
+
+    posterior = Posterior(lambda theta, batch: jnp.zeros(1, theta.dtype), log_prior, num_data)
+    chain, batch = sampler(posterior), jnp.zeros(1)
+    root = jnp.asarray(np.linalg.cholesky(covariance), float)
+
+    def run(key: Key) -> tuple[jax.Array, jax.Array]:
+        state = chain.init(key, centre + root @ jax.random.normal(jax.random.fold_in(key, 0), centre.shape))
+
+        def step(carry: Any, i: jax.Array) -> tuple[Any, None]:
+            state, first, second = carry
+            state, _ = chain.step(jax.random.fold_in(key, i + 1), state, batch)
+            offset = jnp.where(i >= burn_in, state.position - centre, 0)
+            return (state, first + offset, second + jnp.outer(offset, offset)), None
+
+        start = (state, jnp.zeros_like(centre), jnp.zeros_like(precision))
+        (_, first, second), _ = jax.lax.scan(step, start, jnp.arange(burn_in + num_steps))
+        return first / num_steps, second / num_steps
+
+    first, second = jax.jit(jax.vmap(run))(jax.random.split(key, num_chains))
+    return np.asarray(first, np.float64), np.asarray(second, np.float64)
+
+
+def _ess(block: np.ndarray) -> np.ndarray:
+    sizes = np.asarray(_jitted_ess(jnp.asarray(block, float)))
+    return np.where(_constant(block), np.nan, sizes)
+
+
+@jax.jit
+def _jitted_ess(block: jax.Array) -> jax.Array:
+    from blackjax.diagnostics import effective_sample_size
+
+    return effective_sample_size(block).reshape(block.shape[2:])
+
+
+def _rhat(block: np.ndarray) -> np.ndarray:
+    halves = _split(block, 2)
+    folded = np.abs(halves - np.median(halves, axis=(0, 1)))
+    larger = np.maximum(_reduction(_normal_scores(halves)), _reduction(_normal_scores(folded)))
+    return np.where(_constant(block), np.nan, larger)
+
+
+def _chain_rhat(block: np.ndarray, kappa: int, rank_normalize: bool) -> np.ndarray:
+    def of_chain(chain: np.ndarray) -> np.ndarray:
+        parts = _split(chain[None], kappa)
+        reduction = _reduction(_normal_scores(parts) if rank_normalize else parts)
+        return np.where(_constant(chain[None]), np.nan, reduction)
+
+    return np.stack([of_chain(chain) for chain in block])
+
+
+def _reduction(parts: np.ndarray) -> np.ndarray:
+    from blackjax.diagnostics import potential_scale_reduction
+
+    # Parts that stand still have no variance: 0 / 0 is NaN, and apart from each other their ratio is infinite.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(potential_scale_reduction(parts)).reshape(parts.shape[2:])
+
+
+def _split(block: np.ndarray, parts: int) -> np.ndarray:
+    """Each chain of (chain, draw, parameter) cut into equal parts, the earliest draws left out if need be."""
+    num_chains, num_draws, count = block.shape
+    length = num_draws // parts
+    return block[:, num_draws - parts * length :].reshape(num_chains * parts, length, count)
+
+
+def _normal_scores(parts: np.ndarray) -> np.ndarray:
+    """Draws replaced by the normal quantiles of their ranks over all parts; ties share the mean of their ranks."""
+    from scipy.special import ndtri
+    from scipy.stats import rankdata
+
+    pooled = parts.reshape(-1, parts.shape[-1])
+    return ndtri((rankdata(pooled, axis=0) - 0.375) / (len(pooled) + 0.25)).reshape(parts.shape)
+
+
+def _statistic(core: Callable[[np.ndarray], np.ndarray], draws: Any, min_draws: int) -> Params:
+    """`core` on all parameters as (chain, draw, parameter), in blocks; its last axis is cut into leaves again.
+
+    All leaves in one row, so that a network of many layers is not compiled for layer by layer.
+    """
+    leaves, treedef = jax.tree.flatten(positions_of(draws))
+    num_draws = leaves[0].shape[1]
+    check(num_draws >= min_draws, "draws", f"have at least {min_draws} draws a chain", num_draws)
+    flat = np.concatenate([leaf.reshape(*leaf.shape[:2], -1) for leaf in leaves], axis=2)
+    starts = range(0, flat.shape[2], BLOCK_PARAMETERS)
+    values = [core(flat[:, :, s : s + BLOCK_PARAMETERS].astype(np.float64)) for s in starts]
+    ends = np.cumsum([leaf[0, 0].size for leaf in leaves])[:-1]
+    pieces = np.split(np.concatenate(values, axis=-1), ends, axis=-1)
+    return treedef.unflatten(
+        [piece.reshape(*piece.shape[:-1], *leaf.shape[2:]) for piece, leaf in zip(pieces, leaves, strict=True)]
+    )
+
+
+def _constant(block: np.ndarray) -> np.ndarray:
+    """Which parameters have one value in every draw of every chain."""
+    return (block == block[:1, :1]).all(axis=(0, 1))
+
+
+def _known(statistic: Params) -> np.ndarray:
+    values = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(statistic)])
+    return values[~np.isnan(values)]
+
+
+def _or_nan(reduce: Callable[[np.ndarray], Any], statistic: Params) -> float:
+    values = _known(statistic).astype(np.float64)
+    return float(reduce(values)) if values.size else float("nan")
+
+
+def _is_bias(name: str, has_fewer_axes: bool) -> bool:
+    if name.isdigit():
+        return has_fewer_axes
+    return name.lower() in ("b", "beta") or "bias" in name.lower()

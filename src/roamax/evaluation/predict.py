@@ -1,0 +1,103 @@
+"""Bayesian model averaging, streamed over draws and over batches of inputs."""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from roamax.errors import check
+from roamax.numerics import trees
+from roamax.sampling.draws import Draws
+from roamax.types import Params
+
+ApplyFn = Callable[[Params, Any], Any]
+BATCH_SIZE = 2048
+"""How many inputs go through the network at once: enough to keep two cores busy, few enough for a deep network."""
+
+
+class Normal(NamedTuple):
+    """Mean and standard deviation of a regression's predictive: a mixture over draws, summed up in two moments."""
+
+    mean: np.ndarray
+    std: np.ndarray
+
+
+def predict(apply_fn: ApplyFn, draws: Draws | Iterable[Params], x: Any, *, batch_size: int = BATCH_SIZE) -> Any:
+    """The posterior predictive at inputs `x`: an average over all draws of all chains.
+
+    Where `apply_fn(params, x)` gives logits, the mean of their softmax, an array (inputs, classes). Where it gives a
+    mean and a scale, a `Normal`: by the law of total variance, its variance is the mean of scale^2 plus the
+    variance of the means. Memory depends neither on the number of draws nor on the number of inputs but for the
+    result itself; each draw is read once.
+    """
+    totals: list[Any] | None = None
+    count = 0
+    batches = _batches(x, batch_size)
+    for params in draws:
+        params = jax.device_put(params)
+        if totals is None:
+            totals = [_moments(apply_fn, params, batch) for batch in batches]
+        else:
+            totals = [
+                _add_moments(apply_fn, params, batch, total) for batch, total in zip(batches, totals, strict=True)
+            ]
+        count += 1
+    check(totals is not None, "draws", "hold at least one draw", "none")
+    assert totals is not None
+    length = trees.leading_length(x, "x")
+    mean = jax.tree.map(lambda *parts: np.concatenate([np.asarray(part) for part in parts])[:length] / count, *totals)
+    if not isinstance(mean, tuple):
+        return mean
+    first, second = mean
+    return Normal(first, np.sqrt(np.maximum(second - first**2, 0)))
+
+
+def predict_draws(
+    apply_fn: ApplyFn, draws: Draws | Iterable[Params], x: Any, *, batch_size: int = BATCH_SIZE
+) -> np.ndarray:
+    """Each draw's own log-probabilities, an array (draws of all chains, inputs, classes), for what compares draws."""
+    length = trees.leading_length(x, "x")
+    batches = _batches(x, batch_size)
+    rows = [
+        np.concatenate([np.asarray(_log_probs(apply_fn, params, batch)) for batch in batches])[:length]
+        for params in draws
+    ]
+    check(len(rows) > 0, "draws", "hold at least one draw", "none")
+    return np.stack(rows)
+
+
+def _batches(x: Any, batch_size: int) -> list[Any]:
+    """Inputs in batches of one size, the last one padded with its last row, so that one program serves all."""
+    check(batch_size >= 1, "batch_size", "be a whole number >= 1", batch_size)
+    length = trees.leading_length(x, "x")
+    size = min(batch_size, length)
+
+    def cut(start: int) -> Any:
+        # Rows that are picked one by one are copied several times as slowly as a stretch of them.
+        is_short = start + size > length
+        rows = np.minimum(np.arange(start, start + size), length - 1) if is_short else slice(start, start + size)
+        return jax.tree.map(lambda array: jnp.asarray(array[rows]), x)
+
+    return [cut(start) for start in range(0, length, size)]
+
+
+@partial(jax.jit, static_argnums=0)
+def _moments(apply_fn: ApplyFn, params: Params, x: Any) -> Any:
+    output = apply_fn(params, x)
+    if not isinstance(output, tuple):
+        return jax.nn.softmax(output)
+    mean, scale = output
+    return mean, jnp.broadcast_to(scale, mean.shape) ** 2 + mean**2
+
+
+@partial(jax.jit, static_argnums=0, donate_argnums=3)
+def _add_moments(apply_fn: ApplyFn, params: Params, x: Any, total: Any) -> Any:
+    return jax.tree.map(jnp.add, total, _moments(apply_fn, params, x))
+
+
+@partial(jax.jit, static_argnums=0)
+def _log_probs(apply_fn: ApplyFn, params: Params, x: Any) -> jax.Array:
+    return jax.nn.log_softmax(apply_fn(params, x))

@@ -1,0 +1,108 @@
+"""Arithmetic on pytrees of arrays, and their names."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from roamax.errors import InputError, check
+from roamax.numerics import noise
+from roamax.types import Batch, Key, Params
+
+
+def zeros_like(tree: Params) -> Params:
+    return jax.tree.map(jnp.zeros_like, tree)
+
+
+def linear(*terms: tuple[jax.Array | float, Params]) -> Params:
+    """The sum of scalar * tree over `terms`, in the dtypes of the first tree.
+
+    Scalars are cast leaf by leaf: a float32 schedule must not turn float16 parameters into float32.
+    """
+    scalars, operands = zip(*terms, strict=True)
+
+    def combine(*leaves: jax.Array) -> jax.Array:
+        dtype = leaves[0].dtype
+        return sum(jnp.asarray(scalar, dtype) * leaf for scalar, leaf in zip(scalars, leaves, strict=True))  # type: ignore
+
+    return jax.tree.map(combine, *operands)
+
+
+def size(tree: Params) -> int:
+    """How many scalars a tree holds."""
+    return sum(math.prod(jnp.shape(leaf)) for leaf in jax.tree.leaves(tree))
+
+
+def squared_norm(tree: Params) -> jax.Array:
+    return jnp.asarray(sum(jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(tree)))
+
+
+def normal_like(key: Key, tree: Params) -> Params:
+    """Independent standard normal numbers in the shapes and dtypes of `tree`.
+
+    One call of the generator for each dtype, cut into leaves: far cheaper than a key and a call for
+    each leaf of a deep network.
+    """
+    leaves, treedef = jax.tree.flatten(tree)
+    drawn: list[Any] = [None] * len(leaves)
+    for index, dtype in enumerate(dict.fromkeys(jnp.result_type(leaf) for leaf in leaves)):
+        members = [i for i, leaf in enumerate(leaves) if jnp.result_type(leaf) == dtype]
+        sizes = [math.prod(jnp.shape(leaves[i])) for i in members]
+        flat = noise.normal(jax.random.fold_in(key, index), (sum(sizes),), dtype)
+        start = 0
+        for i, count in zip(members, sizes, strict=True):
+            drawn[i] = flat[start : start + count].reshape(jnp.shape(leaves[i]))
+            start += count
+    return jax.tree.unflatten(treedef, drawn)
+
+
+def leading_length(tree: Batch, argument: str) -> int:
+    """The one leading length that all arrays of `tree` share."""
+    shapes = {path_name(path): jnp.shape(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+    check(len(shapes) > 0, argument, "hold at least one array", "an empty tree")
+    for name, shape in shapes.items():
+        check(len(shape) >= 1, argument, "hold arrays with a leading axis", f"a scalar at {name!r}")
+    lengths = {name: shape[0] for name, shape in shapes.items()}
+    if len(set(lengths.values())) != 1:
+        found = ", ".join(f"{name!r}: {length}" for name, length in lengths.items())
+        raise InputError(f"`{argument}` must hold arrays of one leading length; got {found}.")
+    length = next(iter(lengths.values()))
+    check(length >= 1, argument, "not be empty", f"length {length}")
+    return length
+
+
+def path_name(path: tuple[Any, ...]) -> str:
+    """A leaf's place in its tree as text, such as `params/Dense_0/kernel`."""
+    parts = []
+    for entry in path:
+        part = getattr(entry, "key", getattr(entry, "idx", getattr(entry, "name", entry)))
+        parts.append(str(part).replace("~", "~0").replace("/", "~1"))
+    return "/".join(parts)
+
+
+def named_leaves(tree: Params) -> dict[str, Any]:
+    """The leaves of a tree by the names of their places, in the tree's own order."""
+    return {path_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+
+
+def masked(tree: Params, part: str) -> Params:
+    """The tree with zeros in the leaves whose names do not contain `part`."""
+    leaves = [leaf if part in name else 0 * leaf for name, leaf in named_leaves(tree).items()]
+    return jax.tree.unflatten(jax.tree.structure(tree), leaves)
+
+
+def from_named_leaves(leaves: dict[str, Any]) -> Any:
+    """Nested dictionaries from named leaves; a tree that is one bare array has the name ''."""
+    if set(leaves) == {""}:
+        return leaves[""]
+    tree: dict[str, Any] = {}
+    for name, leaf in leaves.items():
+        *parents, last = (part.replace("~1", "/").replace("~0", "~") for part in name.split("/"))
+        node = tree
+        for part in parents:
+            node = node.setdefault(part, {})
+            check(isinstance(node, dict), "names", "not lead through another leaf", repr(name)[:80])
+        check(last not in node, "names", "not lead through another leaf", repr(name)[:80])
+        node[last] = leaf
+    return tree

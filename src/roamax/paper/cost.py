@@ -1,0 +1,46 @@
+"""Seconds per epoch of each method, and the ratio to cyclical SGMCMC, measured side by side."""
+
+from typing import Any
+
+import numpy as np
+
+from roamax.paper.framework.compare import step_timer
+from roamax.paper.framework.findings import Findings
+from roamax.paper.framework.lab import Lab
+from roamax.report.tables import Table, Value
+
+METHODS = ("cSGMCMC", "Meta-SGMCMC", "L2E")
+ROUNDS = 5
+PAPER = {
+    "Fashion-MNIST": (0.20, 0.32, 0.32),
+    "CIFAR-10": (1.79, 2.44, 2.64),
+    "CIFAR-100": (1.81, 2.45, 2.66),
+    "Tiny-ImageNet": (41.12, 47.22, 48.43),
+}
+
+
+def run(lab: Lab) -> Findings:
+    """The time of an epoch, from rounds in which every method takes its turn; the spread is over rounds."""
+    rows: dict[tuple[str, ...], dict[str, Value]] = {}
+    for problem in lab.problems("fashion_mnist", "cifar10", "cifar100", "tiny_imagenet"):
+        timers = {method.name: step_timer(method.sampler, task) for method, task, _ in lab.methods(problem, METHODS)}
+        epoch = problem.task.build().posterior.num_data / problem.task.batch_size
+        rounds = [{name: epoch * timer() for name, timer in timers.items()} for _ in range(ROUNDS)]
+        seconds = {name: [one[name] for one in rounds] for name in timers}
+        rows["seconds per epoch", problem.label] = {name: _middle(values) for name, values in seconds.items()}
+        if "cSGMCMC" in seconds:
+            base = np.asarray(seconds["cSGMCMC"])
+            ratios = {name: _middle(np.asarray(values) / base) for name, values in seconds.items()}
+            rows["ratio to cSGMCMC", problem.label] = ratios
+    paper = {}
+    for label, numbers in PAPER.items():
+        paper["seconds per epoch", label] = dict(zip(METHODS, map(Value, numbers), strict=True))
+        ratios = [Value(number / numbers[0]) for number in numbers]
+        paper["ratio to cSGMCMC", label] = dict(zip(METHODS, ratios, strict=True))
+    better = {"seconds per epoch": "min", "ratio to cSGMCMC": "min"}
+    table = Table("Cost", ("Metric", "Data set"), METHODS, rows, paper, better=better, digits=2)
+    return Findings({"cost": table}, seeds=0)
+
+
+def _middle(values: Any) -> Value:
+    return Value(float(np.median(values)), float(np.std(values)))

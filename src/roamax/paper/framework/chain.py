@@ -1,0 +1,196 @@
+"""A chain of an experiment: one method's draws on one problem with one seed, and what is known of them, kept on disk.
+
+A chain that is there is not run again, whichever experiment asked for it first, and one that was broken off goes on.
+"""
+
+import functools
+import hashlib
+import itertools
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from roamax import runs
+from roamax.data import augment
+from roamax.errors import DivergenceError, InputError
+from roamax.evaluation import metrics
+from roamax.evaluation.evaluate import space
+from roamax.evaluation.predict import BATCH_SIZE, predict, predict_draws
+from roamax.host import files
+from roamax.paper.framework import methods
+from roamax.paper.framework.compare import Method, score, task_record
+from roamax.paper.framework.problems import Hyper, Problem
+from roamax.sampling.draws import Draws
+from roamax.sampling.runner import sample
+from roamax.tasks import Task, TaskSpec
+
+CORE_BATCH_SIZE = 128
+"""How many inputs go through a network at once on CPU: on one core, what stays in its cache is up to four times as
+fast as what does not."""
+CHAINS_IN_MEMORY = 16
+"""Each compiles programs of its own, and the system lets a process map only so many of them."""
+_count = itertools.count(1)
+
+
+class Order(NamedTuple):
+    """What decides a chain: two of the same order and seed are the same."""
+
+    problem: Problem
+    name: str
+    hyper: Hyper
+    """All of the method's hyperparameters, in the terms of `problems`."""
+
+
+class Chain(NamedTuple):
+    """One method's draws on one problem with one seed."""
+
+    problem: Problem
+    task: Task
+    method: Method
+    draws: Draws
+    folder: Path
+    spared: dict[Path, float]
+    """The seconds that went into files which were there when they were asked for."""
+
+    @property
+    def labels(self) -> np.ndarray:
+        """The test set's."""
+        return np.asarray(self.task.test[1])
+
+    @property
+    def log_probs(self) -> np.ndarray:
+        """Each draw's log-probabilities on the test set, kept beside the draws."""
+        path = self.folder / "predictions.safetensors"
+        if not path.exists():
+            begun = time.monotonic()
+            log_probs = predict_draws(self.task.apply, self.draws, self.task.test[0], batch_size=_batch_size())
+            arrays = {"log_probs": log_probs, "seconds": np.asarray(time.monotonic() - begun)}
+            files.write_bytes(path, files.pack_tensors(arrays))
+            self.spared[path] = 0.0
+        arrays = files.read_tensors(path)
+        self.spared.setdefault(path, float(arrays.get("seconds", 0.0)))
+        return arrays["log_probs"]
+
+    @property
+    def space(self) -> dict[str, Any]:
+        """The geometry of the draws as `evaluation.space` has it, kept beside them."""
+        path = self.folder / "space.json"
+        if not path.exists():
+            begun = time.monotonic()
+            record = space(self.task, self.draws, batch_size=_batch_size())
+            files.write_json(path, {**record, "seconds": time.monotonic() - begun})
+            self.spared[path] = 0.0
+        record = files.read_json(path)
+        self.spared.setdefault(path, record.get("seconds", 0.0))
+        return record
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """The metrics of the averaged prediction, and the diversity of the draws."""
+        if self.task.is_regression:
+            return score(self.task, self.draws)
+        return metrics.summary(self.log_probs, self.labels)
+
+    @property
+    def average(self) -> np.ndarray:
+        """The log-probabilities of the averaged prediction."""
+        return np.asarray(metrics.average(self.log_probs))
+
+    def predict(self, x: Any) -> Any:
+        """The averaged prediction at other inputs."""
+        return predict(self.task.apply, self.draws, x, batch_size=_batch_size())
+
+    def validation_nll(self) -> float:
+        """The NLL of the averaged prediction on held-out training data: what may be tuned on."""
+        x, y = self.task.valid
+        if self.task.is_regression:
+            mean, std = self.predict(x)
+            return metrics.gaussian_nll(mean, std, y)
+        return metrics.nll(self.predict(x), y)
+
+
+class Outcome(NamedTuple):
+    """What a function gave of a chain, or a note why there is nothing; and the time that was spared."""
+
+    value: Any
+    note: str | None
+    spared: dict[Path, float]
+
+
+def outcome_of(of_chain: Callable[[Chain], Any], order: Order, seed: int, home: Path, progress: bool | None) -> Outcome:
+    """Run a chain, or take the one that is there, and look at it: a job that any process can do."""
+    if next(_count) % CHAINS_IN_MEMORY == 0:
+        jax.clear_caches()
+    spared: dict[Path, float] = {}
+    try:
+        return Outcome(of_chain(_run(order, seed, home, progress, spared)), None, spared)
+    except (InputError, DivergenceError) as error:
+        return Outcome(None, f"{order.problem.label}, {order.name}: {error}", spared)
+
+
+def prepare(order: Order, seed: int, home: Path) -> tuple[TaskSpec, Task, Method, Path]:
+    """The task with the prior that the method is tuned to, the method on it, and the chain's folder."""
+    spec = methods.task_of(order.problem, order.hyper)
+    task = spec.build()
+    method = methods.method(order.name, order.problem, task, order.hyper)
+    # A mark of all that decides the draws but the seed: another setting is another folder.
+    settings = [task_record(spec), dict(method.sampler.settings), *method[2:], bool(order.hyper.get("augment"))]
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
+    return spec, task, method, home / f"{_slug(spec.data)}-{_slug(method.name)}-{digest}-seed{seed}"
+
+
+def seconds_so_far(folder: Path) -> float:
+    """What the run in a folder has taken up to now."""
+    return runs.seconds_taken(folder / "state") or 0.0
+
+
+def _run(order: Order, seed: int, home: Path, progress: bool | None, spared: dict[Path, float]) -> Chain:
+    spec, task, method, folder = prepare(order, seed, home)
+    augmented = bool(order.hyper.get("augment"))
+    spared[folder] = seconds_so_far(folder)
+    draws = sample(
+        jax.random.key(seed),
+        method.sampler,
+        task.init,
+        _Augmented(task, seed) if augmented else task.train,
+        batch_size=None if augmented else method.batch_size,
+        burn_in=method.burn_in,
+        num_samples=method.num_samples,
+        thinning=method.thinning,
+        out=folder,
+        about={"task": task_record(spec)},
+        progress=progress,
+    )
+    return Chain(order.problem, task, method, draws, folder, spared)
+
+
+class _Augmented:
+    """Batches of the training data, cropped and mirrored at random, as a function of the step."""
+
+    def __init__(self, task: Task, seed: int):
+        self.data, self.batch_size, self.key = task.train, task.batch_size, jax.random.key(seed)
+
+    def __call__(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        x, y = _augmented(jax.random.fold_in(self.key, step), self.data, self.batch_size)
+        return np.asarray(x), np.asarray(y)
+
+
+@functools.partial(jax.jit, static_argnames="size")
+def _augmented(key: jax.Array, data: Any, size: int) -> Any:
+    row_key, image_key = jax.random.split(key)
+    rows = jax.random.randint(row_key, (size,), 0, len(data[1]))
+    # Four pixels of 32, as is usual: the same share of smaller images.
+    return augment(image_key, data[0][rows], padding=data[0].shape[1] // 8), data[1][rows]
+
+
+def _batch_size() -> int:
+    return CORE_BATCH_SIZE if jax.default_backend() == "cpu" else BATCH_SIZE
+
+
+def _slug(name: str) -> str:
+    return name.lower().replace(" ", "-").replace("_", "-")

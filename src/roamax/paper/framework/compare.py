@@ -1,0 +1,138 @@
+"""Several methods on one task at the same number of gradient evaluations, and what came of each."""
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from roamax.evaluation import metrics
+from roamax.evaluation.predict import predict, predict_draws
+from roamax.host import files
+from roamax.sampling.draws import Draws
+from roamax.sampling.runner import plan_draws, sample
+from roamax.tasks import Task, TaskSpec
+from roamax.types import Key, Params, Sampler
+
+
+class Method(NamedTuple):
+    """A sampler and how its draws are taken. `batch_size` None means all data."""
+
+    name: str
+    sampler: Sampler
+    num_samples: int
+    burn_in: int = 0
+    thinning: int = 1
+    batch_size: int | None = None
+    gradients_per_step: int = 1
+
+    def gradient_evaluations(self, task: Task) -> float:
+        """How many minibatch gradients the method takes, a gradient over all data counted by its examples."""
+        steps = plan_draws(self.sampler, self.num_samples, self.burn_in, self.thinning)[-1]
+        size = task.posterior.num_data if self.batch_size is None else self.batch_size
+        return steps * self.gradients_per_step * size / task.batch_size
+
+
+class Outcome(NamedTuple):
+    """What a method gave: each draw's log-probabilities on the test set, and the scores of their average."""
+
+    name: str
+    log_probs: np.ndarray
+    labels: np.ndarray
+    gradient_evaluations: float
+    seconds: float
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """The metrics of the average over all draws."""
+        return metrics.summary(self.log_probs, self.labels)
+
+    def nll_by_draws(self) -> list[float]:
+        """The NLL of the average over the first 1, 2, ... draws."""
+        return [metrics.nll(metrics.average(self.log_probs[: k + 1]), self.labels) for k in range(len(self.log_probs))]
+
+    def record(self) -> dict[str, Any]:
+        """The outcome as JSON can hold it, without the predictions."""
+        return {
+            "method": self.name,
+            **self.scores,
+            "draws": len(self.log_probs),
+            "nll_by_draws": self.nll_by_draws(),
+            "gradient_evaluations": self.gradient_evaluations,
+            "seconds": round(self.seconds, 2),
+        }
+
+
+def run_method(
+    key: Key, task: Task, method: Method, *, out: Path | None = None, progress: bool | None = None
+) -> Outcome:
+    """Run one method on a task and predict the task's test set. The time is that of sampling, compilation included."""
+    begun = time.monotonic()
+    draws = sample(
+        key,
+        method.sampler,
+        task.init,
+        task.train,
+        batch_size=method.batch_size,
+        burn_in=method.burn_in,
+        num_samples=method.num_samples,
+        thinning=method.thinning,
+        out=out,
+        progress=progress,
+    )
+    seconds = time.monotonic() - begun
+    x, y = task.test
+    log_probs = predict_draws(task.apply, draws, x)
+    return Outcome(method.name, log_probs, np.asarray(y), method.gradient_evaluations(task), seconds)
+
+
+def step_timer(sampler: Sampler, task: Task, steps: int = 10) -> Callable[[], float]:
+    """A function that runs `steps` steps on one batch, compiled beforehand, and gives the seconds of a step."""
+    batch = jax.tree.map(lambda array: jnp.asarray(array[: task.batch_size]), task.train)
+    key = jax.random.key(0)
+    state = sampler.init(key, task.init(key))
+
+    @jax.jit
+    def run(state: Any) -> Any:
+        def step(state: Any, step_key: jax.Array) -> tuple[Any, None]:
+            return sampler.step(step_key, state, batch)[0], None
+
+        return jax.lax.scan(step, state, jax.random.split(key, steps))[0]
+
+    jax.block_until_ready(run(state))
+
+    def seconds() -> float:
+        begun = time.perf_counter()
+        jax.block_until_ready(run(state))
+        return (time.perf_counter() - begun) / steps
+
+    return seconds
+
+
+def score(task: Task, draws: Draws | Iterable[Params]) -> dict[str, float]:
+    """The metrics of the averaged prediction on the task's test set, for classes or for real targets."""
+    x, y = task.test
+    if task.is_regression:
+        mean, std = predict(task.apply, draws, x)
+        return {
+            "rmse": metrics.rmse(mean, y),
+            "nll": metrics.gaussian_nll(mean, std, y),
+            "coverage": metrics.coverage(mean, std, y),
+        }
+    return metrics.summary(predict_draws(task.apply, draws, x), y)
+
+
+def task_record(spec: TaskSpec) -> dict[str, Any]:
+    """A task's spec as JSON holds it, so that a run folder can rebuild its task."""
+    return json.loads(json.dumps(dataclasses.asdict(spec)))
+
+
+def write_results(path: Path, results: dict[str, Any]) -> None:
+    """`results.json`, with NaN and infinities, which JSON lacks, as null."""
+    text = json.dumps(results, default=float)
+    files.write_json(path, json.loads(text, parse_constant=lambda name: None))

@@ -1,0 +1,141 @@
+"""Where an experiment runs: its scale, its seeds, its workers, and the folder in which chains are kept."""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from roamax.errors import FileError, InputError, lookup
+from roamax.paper.framework import chain
+from roamax.paper.framework.chain import Chain, Order
+from roamax.paper.framework.compare import Method
+from roamax.paper.framework.problems import SCALES, Hyper, Problem
+from roamax.parallel.workers import Here, Workers
+from roamax.report.tables import Value
+from roamax.tasks import Task, TaskSpec
+
+Record = Mapping[str, Any]
+
+
+@dataclass
+class Lab:
+    """`weights` are files for learned methods to take instead of those that ship.
+
+    `notes` are what an experiment could not do, and why, one line each.
+    """
+
+    scale: str
+    runs: Path
+    seeds: Sequence[int] = (0, 1, 2)
+    weights: Mapping[str, Path] = field(default_factory=dict)
+    progress: bool | None = None
+    only: Sequence[str] = ()
+    """Problems to keep to; all of an experiment's where there is none."""
+    workers: Workers = field(default_factory=Here)
+    notes: list[str] = field(default_factory=list)
+    spared: dict[Path, float] = field(default_factory=dict)
+    """The seconds that went into what was there already when it was first asked for."""
+
+    def problems(self, *names: str) -> list[Problem]:
+        """Those that the scale has and whose data are here; a note says how to get the others."""
+        known = lookup(SCALES, self.scale, "scale")
+        for name in self.only:
+            lookup(known, name, "problems")
+        wanted = [name for name in names if name in known and name in (self.only or names)]
+        return [known[name] for name in wanted if self.is_here(known[name].task)]
+
+    def order(self, problem: Problem, name: str, **changed: Any) -> Order:
+        """A method's chain on a problem, with the weights it should take; `changed` wins over the problem's."""
+        own: Hyper = {"weights": str(self.weights[name].absolute())} if name in self.weights else {}
+        return Order(problem, name, {**problem.hyper.get(name, {}), **own, **changed})
+
+    def look(self, of_chain: Callable[[Chain], Any], orders: Sequence[Order]) -> list[list[Any]]:
+        """What a function tells of each order's chains, one for each seed.
+
+        It is empty, with a note, where a method has no weights or a chain diverges. The function belongs to a module,
+        for it may be called in another process.
+        """
+        # In this process each chain has a bar of its own.
+        progress = self.progress if isinstance(self.workers, Here) else False
+        # Two orders may come to the same chain, as where what a search found is the default.
+        marks = [self._mark(order) for order in orders]
+        different = dict(zip(marks, orders, strict=True))
+        # Seed by seed: what chains of the same order compile is on disk for all but the first of them.
+        jobs = [(of_chain, order, seed, self.runs, progress) for seed in self.seeds for order in different.values()]
+        outcomes = self.workers.map(chain.outcome_of, jobs)
+        for path, seconds in itertools.chain.from_iterable(outcome.spared.items() for outcome in outcomes):
+            self.spared.setdefault(path, seconds)
+        values = {mark: self._values(outcomes[place :: len(different)]) for place, mark in enumerate(different)}
+        return [values[mark] for mark in marks]
+
+    def methods(self, problem: Problem, names: Iterable[str]) -> Iterator[tuple[Method, Task, Path]]:
+        """Methods on a problem that can be run, each with where its chain with the first seed is kept."""
+        for name in names:
+            try:
+                _, task, method, folder = chain.prepare(self.order(problem, name), self.seeds[0], self.runs)
+            except InputError as error:
+                self.note(f"{problem.label}, {name}: {error}")
+                continue
+            yield method, task, folder
+
+    def _mark(self, order: Order) -> Any:
+        """The same for orders whose chains are."""
+        try:
+            return chain.prepare(order, self.seeds[0], self.runs)[-1]
+        except InputError:
+            return str(order)
+
+    def _values(self, outcomes: Sequence[chain.Outcome]) -> list[Any]:
+        notes = [outcome.note for outcome in outcomes if outcome.note]
+        if notes:
+            self.note(notes[0])
+        return [] if notes else [outcome.value for outcome in outcomes]
+
+    def count_time(self, folder: Path) -> None:
+        """Count what the run in a folder has taken so far as time that this experiment is spared."""
+        # It had the machine to itself, while chains share it.
+        self.spared.setdefault(folder, chain.seconds_so_far(folder) * self.workers.count)
+
+    def note(self, text: str) -> None:
+        """Say once what could not be done."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def is_here(self, spec: TaskSpec) -> bool:
+        """Whether the task's data are; a note says how to get them if not."""
+        try:
+            spec.build()
+        except FileError as error:
+            self.note(str(error))
+            return False
+        return True
+
+
+def measure(
+    lab: Lab, problems: Iterable[Problem], names: Iterable[str], of_chain: Callable[[Chain], Record]
+) -> dict[tuple[str, str], list[Record]]:
+    """What a function tells of the chains of every problem and method, one record for each seed."""
+    pairs = list(itertools.product(problems, list(names)))
+    found = lab.look(of_chain, [lab.order(problem, name) for problem, name in pairs])
+    return {(problem.label, name): records for (problem, name), records in zip(pairs, found, strict=True) if records}
+
+
+def averaged(
+    found: Mapping[tuple[str, str], Sequence[Record]], columns: Sequence[str] | None = None
+) -> dict[tuple[str, str], dict[str, Value]]:
+    """Rows of a table that compares methods by row: the records' numbers, all of them or some, over seeds."""
+    return {
+        key: {column: Value.over([one[column] for one in records]) for column in columns or records[0]}
+        for key, records in found.items()
+    }
+
+
+def methods_as_columns(rows: Mapping[tuple[str, str], Mapping[str, Value]]) -> dict[tuple[str, str], dict[str, Value]]:
+    """The rows of `averaged` turned: one for each number and problem, with a column for each method."""
+    turned: dict[tuple[str, str], dict[str, Value]] = {}
+    for key in dict.fromkeys(key for row in rows.values() for key in row):
+        for (label, name), row in rows.items():
+            if key in row:
+                turned.setdefault((key, label), {})[name] = row[key]
+    return turned

@@ -1,0 +1,103 @@
+"""The experiments by name: what each reproduces, the data it needs, and how long it takes on two cores."""
+
+import importlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from roamax.errors import check, lookup
+
+
+class Experiment(NamedTuple):
+    """An experiment's module under `roamax.paper`, which has `run(lab) -> Findings`."""
+
+    module: str
+    reproduces: str
+    data: tuple[str, ...]
+    minutes: int
+    """At cpu scale on two cores, with none of its chains there yet."""
+
+
+_IMAGES = ("fashion_mnist", "cifar10", "cifar100", "tiny_imagenet")
+_FOREIGN = ("mnist", "notmnist", "svhn", "tiny_imagenet_32")
+EXPERIMENTS = {
+    "image-classification": Experiment(
+        "image_classification", "accuracy and NLL against the number of draws", _IMAGES, 9
+    ),
+    "hmc-fidelity": Experiment("hmc_fidelity", "agreement and total variation to HMC", ("cifar10", "digits"), 8),
+    "multimodality": Experiment("multimodality", "cosine similarity, error surface and segments", ("cifar10",), 9),
+    "ood": Experiment("ood", "AUROC on foreign data", (*_FOREIGN, *_IMAGES[:3]), 8),
+    "corruption": Experiment("corruption", "accuracy by severity on CIFAR-10-C", ("cifar10",), 8),
+    "convergence": Experiment("convergence", "ESS/s and cR-hat, whole and by layer", _IMAGES, 7),
+    "update-analysis": Experiment(
+        "update_analysis", "step lengths and training NLL over a run; contours of the network", ("cifar10",), 6
+    ),
+    "meta-loss": Experiment("meta_loss", "meta-loss over outer steps for several step sizes", ("digits",), 6),
+    "objective": Experiment("objective", "BMA against CE meta-loss: barriers between draws", ("cifar10", "mnist"), 8),
+    "ablation": Experiment("ablation", "small, precond and full L2E", (*_IMAGES, "mnist"), 18),
+    "kinetic": Experiment("kinetic", "Kinetic L2E against L2E", _IMAGES, 9),
+    "text": Experiment("text", "IMDB with a CNN-LSTM", ("imdb",), 9),
+    "meta-sgmcmc": Experiment("gong", "generalisation tables of Gong et al.", ("mnist", "cifar10"), 6),
+    "regression-1d": Experiment("regression_1d", "predictive band on a sine with a gap", (), 4),
+    "augmentation": Experiment("augmentation", "random crop and flip, temperature tuned", ("cifar10", "cifar100"), 9),
+    "cost": Experiment("cost", "seconds per epoch of each method", ("fashion_mnist", "cifar10"), 2),
+    "tune": Experiment("tune", "the paper's grid search on validation data", ("fashion_mnist",), 12),
+    # On one core.
+    "transfer": Experiment(
+        "transfer", "L2E untuned against tuned methods on unseen tasks", ("mnist", *_IMAGES[:2], "imdb"), 79
+    ),
+}
+
+
+def run_experiment(
+    name: str,
+    out: str | Path,
+    *,
+    scale: str = "cpu",
+    chains: str | Path | None = None,
+    seeds: int = 3,
+    seed: int = 0,
+    weights: Mapping[str, Path] | None = None,
+    problems: Sequence[str] = (),
+    engine: str = "local",
+    address: str | None = None,
+    workers: int | None = None,
+    progress: bool | None = None,
+) -> dict[str, Any]:
+    """Run an experiment into the folder `out`, and give what its results.json holds.
+
+    Chains are kept in `out/chains`, or in a folder `chains` that experiments share; run again, it goes on. They run in
+    `workers` processes of their own, one for each core where none is given, or with the engine "ray" on a cluster; one
+    worker is this process. A script that calls this keeps its own work under `if __name__ == "__main__":`, as with all
+    processes of Python's, or has one worker.
+    """
+    experiment = lookup(EXPERIMENTS, name, "NAME")
+    check(seeds >= 1, "seeds", "be >= 1", seeds)
+    from roamax import runs
+    from roamax.paper.framework import findings
+    from roamax.paper.framework.lab import Lab
+    from roamax.paper.framework.methods import LEARNED
+    from roamax.parallel.workers import hired
+
+    for method in weights or {}:
+        lookup(LEARNED, method, "weights")
+    folder = Path(out)
+    runs.make_folder(folder)
+    kept = Path(chains or folder / "chains").absolute()
+    run: Callable[[Lab], findings.Findings] = importlib.import_module(f"roamax.paper.{experiment.module}").run
+    begun = time.monotonic()
+    with hired(engine, address, workers, progress) as at_work:
+        lab = Lab(scale, kept, range(seed, seed + seeds), weights or {}, progress, problems, at_work)
+        found = run(lab)
+    seconds = time.monotonic() - begun + sum(lab.spared.values()) / at_work.count
+    about = {
+        "experiment": name,
+        "reproduces": experiment.reproduces,
+        "scale": scale,
+        "seeds": list(lab.seeds[: found.seeds]),
+        "notes": lab.notes,
+        "minutes": round(seconds / 60, 1),
+        "made_by": runs.provenance(seed),
+    }
+    return findings.write(folder, about, found)

@@ -1,0 +1,84 @@
+"""Generalisation as Gong et al. measure it: to a network (NT), an activation (AF) and classes that were not trained on.
+
+Their own Meta-SGMCMC was trained on half the classes with a smaller network. Here both samplers are the ones that
+ship, which have seen MNIST but not CIFAR-10.
+"""
+
+import itertools
+
+from roamax.paper.framework.chain import Chain
+from roamax.paper.framework.findings import Findings
+from roamax.paper.framework.lab import Lab, Record, averaged, measure
+from roamax.paper.framework.problems import Problem
+from roamax.report.tables import Table, Value
+from roamax.tasks import TaskSpec
+
+METHODS = ("Meta-SGMCMC", "L2E")
+KINDS = ("NT", "NT+AF", "NT+Data")
+COLUMNS = tuple(f"{kind} {metric}" for metric in ("ACC", "NLL") for kind in KINDS)
+NETWORKS = {
+    "MNIST": {
+        "NT": ("mlp", {"hidden": [40, 40]}, None),
+        "NT+AF": ("mlp", {"hidden": [40, 40], "activation": "sigmoid"}, None),
+        "NT+Data": ("mlp", {"hidden": [40, 40]}, (5, 6, 7, 8, 9)),
+    },
+    "CIFAR-10": {
+        "NT": ("cnn_pooled", {}, None),
+        "NT+AF": ("cnn_pooled", {"activation": "sigmoid"}, None),
+        "NT+Data": ("cnn_pooled", {}, (5, 6, 7, 8, 9)),
+    },
+}
+DATA = {"MNIST": "mnist", "CIFAR-10": "cifar10"}
+UNITS = {"MNIST": 1, "CIFAR-10": 0.01}
+"""Their tables have the NLL summed over the test set, and that of CIFAR-10 in hundreds."""
+STEPS = 500, 100
+EPOCHS = 100, 10
+"""Of burn-in and between draws, at cpu and at paper scale."""
+HALVED = {"cpu": ("CIFAR-10",)}
+"""Whose images are halved, to be quick."""
+DRAWS = 20
+BATCH_SIZE = 128
+
+
+def _paper(*pairs: tuple[float, float] | None) -> dict[str, Value]:
+    return {column: Value(*pair) for column, pair in zip(COLUMNS, pairs, strict=True) if pair is not None}
+
+
+PAPER = {
+    ("CIFAR-10", "Meta-SGMCMC"): _paper((78.12, 0.035), (74.41, 0.11), (89.97, 0.04), (68.88, 0.15), (79.55, 0.057),
+                                        (15.66, 0.28)),
+    ("CIFAR-10", "L2E"): _paper((79.21, 0.203), (75.91, 0.2), (92.49, 0.234), (63.23, 0.46), (72.11, 0.22),
+                                (11.82, 0.81)),
+    ("MNIST", "Meta-SGMCMC"): _paper((98.36, 0.02), (97.72, 0.02), (98.62, 0.02), (640, 6.25), (875, 3.19),
+                                     (230, 3.23)),
+    ("MNIST", "L2E"): _paper((98.39, 0.05), (98.07, 0.08), None, (558, 3.19), (679, 6.65), None),
+}  # fmt: skip
+
+
+def run(lab: Lab) -> Findings:
+    """Accuracy in percent and NLL in their units."""
+    problems = [found for pair in itertools.product(NETWORKS, KINDS) if (found := _problem(lab, *pair))]
+    rows: dict[tuple[str, str], dict[str, Value]] = {}
+    for (where, name), row in averaged(measure(lab, problems, METHODS, _record)).items():
+        label, kind = where.split()
+        entries = rows.setdefault((label, name), {})
+        entries[f"{kind} ACC"] = row["ACC"]
+        entries[f"{kind} NLL"] = Value(*(UNITS[label] * number for number in row["NLL"] if number is not None))
+    better = {column: "max" if column.endswith("ACC") else "min" for column in COLUMNS}
+    table = Table("Generalisation", ("Data set", "Method"), COLUMNS, rows, PAPER, "rows", better, digits=2)
+    return Findings({"generalisation": table})
+
+
+def _problem(lab: Lab, label: str, kind: str) -> Problem | None:
+    network, options, classes = NETWORKS[label][kind]
+    halve = label in HALVED.get(lab.scale, ())
+    spec = TaskSpec(DATA[label], network, options, classes=classes, halve=halve, batch_size=BATCH_SIZE)
+    if not lab.is_here(spec):
+        return None
+    epoch = spec.build().posterior.num_data // spec.batch_size
+    burn_in, thinning = [epochs * epoch for epochs in EPOCHS] if lab.scale == "paper" else STEPS
+    return Problem(f"{label} {kind}", spec, burn_in, DRAWS, thinning, DRAWS, {})
+
+
+def _record(chain: Chain) -> Record:
+    return {"ACC": 100 * chain.scores["acc"], "NLL": len(chain.labels) * chain.scores["nll"]}

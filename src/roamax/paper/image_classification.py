@@ -1,0 +1,84 @@
+"""Accuracy and NLL of the model average against the number of draws: the paper's main figure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from roamax.errors import FileError
+from roamax.evaluation.evaluate import by_draws
+from roamax.evaluation.metrics import accuracy, nll
+from roamax.paper.framework.chain import Chain
+from roamax.paper.framework.findings import Findings
+from roamax.paper.framework.lab import Lab, Record, averaged, measure, methods_as_columns
+from roamax.paper.hmc_fidelity import published_hmc
+from roamax.report.figures import INK, new_figure
+from roamax.report.tables import Table, Value, exceeds
+
+METHODS = ("DE", "cSGMCMC", "Meta-SGMCMC", "L2E")
+
+
+def run(lab: Lab) -> Findings:
+    """Every method on every data set that is here."""
+    problems = lab.problems("fashion_mnist", "cifar10", "cifar100", "tiny_imagenet")
+    found = measure(lab, problems, METHODS, _record)
+    curves = {key: [record["curve"] for record in records] for key, records in found.items()}
+    rows = methods_as_columns(averaged(found, ("ACC", "NLL")))
+    if any(problem.label == "CIFAR-10" for problem in problems):
+        for metric, value in _hmc(lab).items():
+            rows[metric, "CIFAR-10"]["HMC"] = Value(value)
+    table = Table(
+        "Averaged prediction",
+        ("Metric", "Data set"),
+        (*METHODS, "HMC"),
+        dict(sorted(rows.items(), key=lambda item: item[0][0])),
+        better={"ACC": "max", "NLL": "min"},
+    )
+    packed = [{"data": label, "method": name, "curves": lines} for (label, name), lines in curves.items()]
+    figures = {"by-draws": _figure(curves, rows)} if curves else {}
+    claims = {
+        f"L2E is more accurate than {rival} on {label}": exceeds(row.get("L2E"), row.get(rival))
+        for (metric, label), row in rows.items()
+        for rival in METHODS
+        if metric == "ACC" and rival != "L2E"
+    }
+    return Findings({"scores": table}, figures, {"by_draws": packed}, claims)
+
+
+def _record(chain: Chain) -> Record:
+    scores = chain.scores
+    return {"ACC": scores["acc"], "NLL": scores["nll"], "curve": by_draws(chain.log_probs, chain.labels)}
+
+
+def _hmc(lab: Lab) -> dict[str, float]:
+    try:
+        probs, labels = published_hmc()
+    except FileError as error:
+        lab.note(str(error))
+        return {}
+    return {"ACC": accuracy(probs, labels), "NLL": nll(probs, labels)}
+
+
+def _figure(curves: Mapping[tuple[str, str], Any], rows: Mapping[tuple[str, str], Mapping[str, Value]]) -> Any:
+    labels = list(dict.fromkeys(label for label, _ in curves))
+    figure, axes = new_figure(len(labels), 2, width=3.4, height=2.6)
+    lines: dict[str, Any] = {}
+    for column, label in enumerate(labels):
+        for row, key in enumerate(("acc", "nll")):
+            axis = axes[row, column]
+            for number, name in enumerate(METHODS):
+                if (label, name) not in curves:
+                    continue
+                found = curves[label, name]
+                values = np.array([curve[key] for curve in found])
+                mean, spread = values.mean(axis=0), values.std(axis=0)
+                color = f"C{number}"
+                (lines[name],) = axis.plot(found[0]["draws"], mean, marker="o", markersize=3, color=color)
+                axis.fill_between(found[0]["draws"], mean - spread, mean + spread, alpha=0.2, color=color)
+            if "HMC" in rows.get((key.upper(), label), {}):
+                lines["HMC"] = axis.axhline(rows[key.upper(), label]["HMC"].mean, color=INK, linestyle="--")
+            axis.set_xlabel("number of draws", fontsize=8)
+            axis.set_ylabel(f"test {key.upper()}", fontsize=8)
+        axes[0, column].set_title(label, fontsize=9)
+    axes[0, 0].legend(list(lines.values()), list(lines), fontsize=7, frameon=False, labelcolor=INK)
+    return figure

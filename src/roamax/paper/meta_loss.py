@@ -1,0 +1,100 @@
+"""The loss of meta-training over its outer steps, for several step sizes of the sampler: is it stable?"""
+
+import csv
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+
+from roamax import meta
+from roamax.meta import PRESETS, Stage, TrainConfig
+from roamax.paper.framework.findings import Findings
+from roamax.paper.framework.lab import Lab
+from roamax.report.figures import INK, new_figure
+from roamax.report.tables import Rows, Table, Value
+
+OUTER_STEPS = 80
+"""At cpu scale."""
+
+
+def configs(scale: str) -> dict[str, dict[float, TrainConfig]]:
+    """For each learned sampler, a run for each squared step size."""
+    if scale == "paper":
+        families = {
+            "L2E": (PRESETS["paper"], (1e-6, 1e-5, 1e-4)),
+            "Meta-SGMCMC": (PRESETS["meta-sgmcmc"], (1e-7, 1e-6, 1e-5)),
+        }
+    else:
+        smoke = PRESETS["smoke"]
+        l2e = dataclasses.replace(smoke, stages=(dataclasses.replace(smoke.stages[0], outer_steps=OUTER_STEPS),))
+        baseline = dataclasses.replace(
+            smoke,
+            sampler="meta_sgmcmc",
+            objective="kl",
+            chains=2,
+            init_scale=1.0,
+            stages=(Stage("tbptt", OUTER_STEPS, 400, 5, 10, truncation=50, learning_rate=0.003, only="hidden=16"),),
+        )
+        families = {"L2E": (l2e, (2e-5, 8e-5, 3.2e-4)), "Meta-SGMCMC": (baseline, (1e-5, 1e-4, 1e-3))}
+    return {
+        name: {size: dataclasses.replace(base, step_size=math.sqrt(size)) for size in sizes}
+        for name, (base, sizes) in families.items()
+    }
+
+
+def run(lab: Lab) -> Findings:
+    """Train each and read its log; at cpu scale on the tiny tasks of the smoke preset."""
+    curves: dict[str, dict[str, list[float]]] = {}
+    rows = {}
+    seed = lab.seeds[0]
+    for name, by_size in configs(lab.scale).items():
+        for size, config in by_size.items():
+            config = dataclasses.replace(config, seed=seed)
+            out = lab.runs / f"meta-{lab.scale}-{name.lower()}-{size:g}-seed{seed}"
+            lab.count_time(out)
+            trained = meta.train(config, out, engine=meta.LocalEngine, show=lab.progress)
+            losses = _losses(trained.out / "log.csv")
+            label = f"step size {size:g}"
+            curves.setdefault(name, {})[label] = losses
+            tenth = max(1, len(losses) // 10)
+            # A run that diverges from its first step on has no loss at all.
+            early, late = (np.asarray(part or [math.nan]) for part in (losses[:tenth], losses[-tenth:]))
+            rows[name, label] = {
+                "first": Value(float(early.mean())),
+                "last": Value(float(late.mean()), float(late.std())),
+                "best validation": Value(trained.loss),
+            }
+    columns = ("first", "last", "best validation")
+    table = Table("Meta-loss", ("Sampler", "Run"), columns, rows)
+    claims = {
+        "The loss of L2E falls with every step size": all(
+            row["last"].mean < row["first"].mean for (name, _), row in rows.items() if name == "L2E"
+        ),
+        "Where it ends depends less on the step size with L2E than with Meta-SGMCMC": (
+            _spread(rows, "L2E") < _spread(rows, "Meta-SGMCMC")
+        ),
+    }
+    return Findings({"meta-loss": table}, {"meta-loss": _figure(curves)}, {"losses": curves}, claims, seeds=1)
+
+
+def _spread(rows: Rows, sampler: str) -> float:
+    """How far apart a sampler's runs are on validation tasks, where the loss is the same for both samplers."""
+    return float(np.ptp([row["best validation"].mean for (name, _), row in rows.items() if name == sampler]))
+
+
+def _losses(path: Any) -> list[float]:
+    with open(path, newline="") as file:
+        return [float(row["loss"]) for row in csv.DictReader(file) if row["loss"]]
+
+
+def _figure(curves: dict[str, dict[str, list[float]]]) -> Any:
+    figure, axes = new_figure(len(curves), width=4.0)
+    for axis, (name, runs) in zip(axes.flat, curves.items(), strict=True):
+        for label, losses in runs.items():
+            axis.plot(range(1, len(losses) + 1), losses, linewidth=1, label=label)
+        axis.set_title(name, fontsize=9)
+        axis.set_xlabel("outer step", fontsize=8)
+        axis.set_ylabel("meta-loss", fontsize=8)
+        axis.legend(fontsize=7, frameon=False, labelcolor=INK)
+    return figure

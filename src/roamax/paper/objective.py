@@ -1,0 +1,34 @@
+"""Trained for the model average or for single draws: barriers between the draws of L2E."""
+
+from roamax.paper.framework.chain import Chain
+from roamax.paper.framework.findings import Findings
+from roamax.paper.framework.lab import Lab, Record, averaged, measure
+from roamax.paper.framework.scores import BETTER, scores
+from roamax.paper.multimodality import geometry_numbers
+from roamax.report.geometry import error_paths
+from roamax.report.tables import Table, exceeds
+
+METHODS = ("CE L2E", "L2E")
+COLUMNS = ("ACC", "NLL", "KLD", "error barrier", "NLL barrier")
+
+
+def run(lab: Lab) -> Findings:
+    """Both sets of weights; the paper shows the error along segments on CIFAR-10 as a figure."""
+    problems = lab.problems("cifar10", "cifar10_cnn", "mnist_mlp")
+    found = measure(lab, problems, METHODS, _record)
+    rows = averaged(found, COLUMNS)
+    shown = {name: records[0] for (label, name), records in found.items() if label == "CIFAR-10"}
+    better = {**BETTER, "error barrier": "max", "NLL barrier": "max"}
+    table = Table("Meta-objective", ("Data set", "Method"), COLUMNS, rows, compared="rows", better=better)
+    words = {"error barrier": "higher barriers between its draws", "KLD": "more diverse draws (KLD)"}
+    claims = {}
+    for problem in problems:
+        bma, ce = (rows.get((problem.label, name), {}) for name in ("L2E", "CE L2E"))
+        for key, what in words.items():
+            claims[f"On {problem.label}, L2E trained for the average has {what}"] = exceeds(bma.get(key), ce.get(key))
+    return Findings({"objective": table}, {"segments": error_paths(shown)} if shown else {}, claims=claims)
+
+
+def _record(chain: Chain) -> Record:
+    space = chain.space
+    return {"space": space, **scores(chain), **geometry_numbers(space)}

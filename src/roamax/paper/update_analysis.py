@@ -1,0 +1,117 @@
+"""How far a step goes and how well the data are fitted over a run, and what the network answers on a grid."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from roamax import runs
+from roamax.evaluation import landscape
+from roamax.host import files
+from roamax.paper.framework.compare import Method
+from roamax.paper.framework.findings import Findings
+from roamax.paper.framework.lab import Lab
+from roamax.paper.framework.problems import Problem
+from roamax.report.figures import INK, new_figure
+from roamax.report.tables import Table, Value, exceeds
+from roamax.tasks import Task
+
+METHODS = ("DE", "cSGMCMC", "L2E")
+EPOCHS = 200
+"""How long the paper looks, at most."""
+
+
+def run(lab: Lab) -> Findings:
+    """|theta_{t+1} - theta_t|^2 and training NLL of each method on the CIFARs that are here; contours of L2E."""
+    records: dict[tuple[str, str], landscape.StepNorms] = {}
+    rows: dict[tuple[str, str], dict[str, Value]] = {}
+    for problem in lab.problems("cifar10", "cifar100"):
+        # A training from its beginning to its end, as the steps of a sampler are.
+        problem = problem._replace(members=1)
+        for method, task, folder in lab.methods(problem, METHODS):
+            record = _steps_of(lab, problem, method, task, folder.with_name(f"{folder.name}-steps.safetensors"))
+            records[problem.label, method.name] = record
+            cycle = method.sampler.settings.get("cycle_length", 1)
+            rows[problem.label, method.name] = _early_and_late(np.asarray(record.squared_norm), cycle)
+    figures = {"steps": _steps(records)} if records else {}
+    if any(name == "L2E" for _, name in records):
+        figures["contours"] = _contours(landscape.network_contours(lab.weights.get("L2E", "l2e")))
+    columns = ("early", "late", "late / early")
+    claims = {}
+    for (label, name), row in rows.items():
+        word, more, less = ("longer", "late", "early") if name == "L2E" else ("shorter", "early", "late")
+        claims[f"On {label}, the steps of {name} are {word} at the minimum than early"] = exceeds(row[more], row[less])
+    table = Table("Squared length of a step", ("Data set", "Method"), columns, rows, digits=5)
+    return Findings({"steps": table}, figures, claims=claims, seeds=1)
+
+
+def _steps_of(lab: Lab, problem: Problem, method: Method, task: Task, path: Path) -> landscape.StepNorms:
+    """The steps of a run with the first seed, kept in a file."""
+    if path.exists():
+        return landscape.StepNorms(**files.read_tensors(path))
+    key = jax.random.key(lab.seeds[0])
+    record = landscape.step_norms(
+        key,
+        method.sampler,
+        task.posterior,
+        task.init(jax.random.fold_in(key, 0)),
+        task.train,
+        num_steps=min(problem.steps, EPOCHS * task.posterior.num_data // task.batch_size),
+        batch_size=task.batch_size,
+    )
+    runs.make_folder(path.parent)
+    arrays = {name: np.asarray(values) for name, values in record._asdict().items()}
+    files.write_bytes(path, files.pack_tensors(arrays))
+    return record
+
+
+def _early_and_late(squares: np.ndarray, cycle: int) -> dict[str, Value]:
+    """Means over the second twentieth and the last quarter: after the first steps down, and at the minimum.
+
+    Both are whole cycles, so that they differ in where the chain is and not in the schedule. The spread is that over
+    cycles, or over fifths of a run without.
+    """
+    twentieth, quarter = (max(1, round(len(squares) / parts / cycle)) * cycle for parts in (20, 4))
+    windows = squares[twentieth : 2 * twentieth], squares[-quarter:]
+    pieces = [np.array_split(window, len(window) // cycle if cycle > 1 else min(5, len(window))) for window in windows]
+    early, late = (Value.over([float(piece.mean()) for piece in found]) for found in pieces)
+    return {"early": early, "late": late, "late / early": Value(late.mean / early.mean)}
+
+
+def _steps(records: Mapping[tuple[str, str], landscape.StepNorms]) -> Any:
+    labels = list(dict.fromkeys(label for label, _ in records))
+    figure, axes = new_figure(2, len(labels), width=4.0, height=2.8)
+    for row, label in zip(axes, labels, strict=True):
+        for (where, name), record in records.items():
+            if where != label:
+                continue
+            for axis, values in zip(row, (record.squared_norm, record.nll), strict=True):
+                axis.plot(_smoothed(np.asarray(values)), linewidth=1, label=name)
+        for axis, text in zip(row, (r"$\|\Delta\theta\|^2$", "training NLL"), strict=True):
+            axis.set_yscale("log")
+            axis.set_xlabel("step", fontsize=8)
+            axis.set_ylabel(f"{label}: {text}", fontsize=8)
+    axes[0, 0].legend(fontsize=7, frameon=False, labelcolor=INK)
+    return figure
+
+
+def _smoothed(values: np.ndarray, width: int = 20) -> np.ndarray:
+    return np.convolve(values, np.ones(width) / width, mode="valid") if len(values) > width else values
+
+
+def _contours(found: landscape.NetworkContours) -> Any:
+    figure, axes = new_figure(3, 2, width=2.8, height=2.4)
+    rows = (
+        (found.gradient_momentum.beta, found.parameters, r"$|\beta|$", r"$\theta$", ("momentum", "gradient")),
+        (found.parameter_gradient.alpha, found.momenta, r"$|\alpha|$", "r", ("gradient", "parameter")),
+    )
+    for row, (grids, fixed, symbol, letter, (across, up)) in zip(axes, rows, strict=True):
+        for axis, grid, value in zip(row, grids, fixed, strict=True):
+            filled = axis.contourf(found.axis, found.axis, grid, levels=12, cmap="viridis")
+            axis.set_title(f"{symbol} at {letter} = {value:g}", fontsize=8)
+            axis.set_xlabel(across, fontsize=8)
+            axis.set_ylabel(up, fontsize=8)
+            figure.colorbar(filled, ax=axis, shrink=0.8).ax.tick_params(colors=INK, labelsize=7)
+    return figure

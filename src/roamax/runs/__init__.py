@@ -1,0 +1,29 @@
+"""Run folders: what made a run, how far it got, and how it resumes."""
+
+from roamax.runs.checkpoint import (
+    Checkpoint,
+    check_tensors,
+    load_checkpoint,
+    read_pointer,
+    read_state,
+    save_checkpoint,
+    seconds_taken,
+    write_state,
+)
+from roamax.runs.folder import claim, make_folder
+from roamax.runs.provenance import fingerprint, provenance
+
+__all__ = [
+    "Checkpoint",
+    "check_tensors",
+    "claim",
+    "fingerprint",
+    "load_checkpoint",
+    "make_folder",
+    "provenance",
+    "read_pointer",
+    "read_state",
+    "save_checkpoint",
+    "seconds_taken",
+    "write_state",
+]

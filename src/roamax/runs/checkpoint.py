@@ -1,0 +1,94 @@
+"""The checkpoint of a run folder: `state/checkpoint.json` names the file to resume from and its checksum."""
+
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from roamax.errors import FileError
+from roamax.host import files
+from roamax.runs.folder import make_folder
+
+POINTER = ("file", "sha256", "step", "seconds", "best_loss", "inner_gradients", "slots")
+"""What `checkpoint.json` may hold; the last three are of meta-training."""
+
+
+class Checkpoint(NamedTuple):
+    """A running state after `step` steps, and the seconds they took."""
+
+    state: Any
+    step: int
+    seconds: float
+
+
+def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
+    """Write a checkpoint in the place of the one before."""
+    leaves = {str(i): np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(checkpoint.state))}
+    write_state(folder, leaves, {"step": checkpoint.step, "seconds": checkpoint.seconds})
+
+
+def load_checkpoint(folder: Path, like: Any) -> Checkpoint | None:
+    """The checkpoint in `folder`, in the structure of `like`, or None where there is none yet."""
+    pointer = read_pointer(folder)
+    if pointer is None:
+        return None
+    path, tensors = read_state(folder, pointer)
+    leaves, treedef = jax.tree.flatten(like)
+    check_tensors(path, tensors, {str(i): leaf for i, leaf in enumerate(leaves)})
+    restored = [tensors[str(i)] for i in range(len(leaves))]
+    return Checkpoint(jax.tree.unflatten(treedef, restored), pointer["step"], pointer["seconds"])
+
+
+def write_state(folder: Path, tensors: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+    """Write named arrays, then point to them with `facts` (a `step` among them), then remove the ones before."""
+    make_folder(folder)
+    content = files.pack_tensors(dict(tensors))
+    name = f"step-{facts['step']:012d}.safetensors"
+    files.write_bytes(folder / name, content)
+    files.write_sealed(folder / "checkpoint.json", {"file": name, "sha256": files.checksum(content), **facts})
+    for old in folder.glob("step-*.safetensors"):
+        if old.name != name:
+            with files.writing(old):
+                old.unlink(missing_ok=True)
+
+
+def read_pointer(folder: Path) -> dict[str, Any] | None:
+    """The facts about the state in `folder`, and where it is; None where there is none yet."""
+    path = folder / "checkpoint.json"
+    if not path.exists():
+        return None
+    pointer = files.read_sealed(path, POINTER)
+    name, step, seconds = (pointer.get(field) for field in ("file", "step", "seconds"))
+    is_ours = files.is_plain_name(name) and re.fullmatch(r"step-0*(\d+)\.safetensors", str(name))
+    good = is_ours and files.is_whole(step) and int(is_ours[1]) == step and isinstance(pointer.get("sha256"), str)
+    if not good or not isinstance(seconds, int | float) or not math.isfinite(seconds):
+        raise FileError(
+            f"{path} is damaged: it does not point to a checkpoint. Remove the folder {folder} to start anew."
+        )
+    return pointer
+
+
+def read_state(folder: Path, pointer: Mapping[str, Any]) -> tuple[Path, dict[str, np.ndarray]]:
+    """The file that `pointer` names, and its arrays."""
+    path = folder / pointer["file"]
+    return path, files.read_tensors(path, pointer["sha256"])
+
+
+def check_tensors(path: Path, tensors: Mapping[str, np.ndarray], like: Mapping[str, Any]) -> None:
+    """Raise a `FileError` that names `path` unless its arrays have the names, shapes and dtypes of those in `like`."""
+    for name, leaf in like.items():
+        found = tensors.get(name)
+        shape, dtype = np.shape(leaf), np.dtype(leaf.dtype) if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
+        if found is None or (found.shape, found.dtype) != (shape, dtype):
+            got = "nothing" if found is None else f"{found.dtype}{list(found.shape)}"
+            raise FileError(f"{path} is of another run or version: {name} must be {dtype}{list(shape)}; got {got}.")
+
+
+def seconds_taken(folder: Path) -> float | None:
+    """How long the run with this state folder has taken up to its checkpoint, or None where there is none yet."""
+    pointer = read_pointer(folder)
+    return None if pointer is None else float(pointer["seconds"])

@@ -1,0 +1,68 @@
+"""A run folder: what made it, where it has come to, and how it is taken up again.
+
+config.json   the arguments that decide the draws
+draws/        see `roamax.sampling.draws`
+state/        the checkpoint to go on from: `checkpoint.json` names the file and its checksum
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from roamax.errors import FileError, InputError
+from roamax.host import files
+
+
+def claim(folder: Path, config: Mapping[str, Any], *, may_grow: tuple[str, ...] = ()) -> None:
+    """Make `folder` the home of a run with this `config`, or check that it is.
+
+    Arguments named in `may_grow` may be larger than they were: the run then goes on to the new end.
+    """
+    path = folder / "config.json"
+    if not path.exists():
+        make_folder(folder)
+        if any(entry.name != ".lock" and not _is_half_a_config(entry) for entry in folder.iterdir()):
+            raise InputError(
+                f"`out` must be a new or empty folder, or one of a run; got {folder} with other files in it."
+            )
+        files.write_json(path, dict(config))
+        return
+    written = files.read_json(path)
+    if not isinstance(written, dict):
+        raise FileError(f"{path} is damaged: it is not a JSON object.")
+    old_arguments, new_arguments = _flat(written), _flat(config)
+    for name in dict.fromkeys([*new_arguments, *old_arguments]):
+        old, new = old_arguments.get(name), new_arguments.get(name)
+        if old == new or (name in may_grow and isinstance(old, int) and isinstance(new, int) and new >= old):
+            continue
+        raise InputError(
+            f"`out` must be a folder of a run with the same arguments; got {folder}, where `{name}` is {_short(old)}, "
+            f"not {_short(new)}. Choose another folder, or the old argument."
+        )
+    files.write_json(path, dict(config))
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, unless it is there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(f"{folder} could not be made: {error.strerror}.") from error
+
+
+def _is_half_a_config(path: Path) -> bool:
+    """Whether a run that was killed at its very first write has left this."""
+    return path.name.startswith(".config.json.") and path.suffix == ".part"
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested arguments under dotted names, so that a difference can be named exactly."""
+    flat: dict[str, Any] = {}
+    for name, value in config.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return flat
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

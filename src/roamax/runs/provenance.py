@@ -1,0 +1,41 @@
+"""Where results come from: fingerprints of arrays, and the command, versions and machine behind a result."""
+
+import hashlib
+import platform
+import sys
+from importlib.metadata import version
+from typing import Any
+
+import jax
+import numpy as np
+
+from roamax.host.machine import usable_cores
+from roamax.numerics import trees
+
+
+def fingerprint(tree: Any) -> dict[str, Any]:
+    """Shapes, dtypes and a checksum of a pytree of arrays: enough to see that it is another one.
+
+    Of an array of more than 64 MB, 4096 evenly spaced rows stand for the whole.
+    """
+    digest = hashlib.sha256()
+    shapes = {}
+    for name, leaf in trees.named_leaves(tree).items():
+        array = leaf if isinstance(leaf, np.ndarray) else np.asarray(leaf)
+        shapes[name] = f"{array.dtype}{list(array.shape)}"
+        if array.nbytes > 64 * 1024**2 and array.ndim:
+            array = array[np.linspace(0, len(array) - 1, min(4096, len(array))).astype(int)]
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return {"arrays": shapes, "sha256": digest.hexdigest()[:16]}
+
+
+def provenance(seed: int) -> dict[str, Any]:
+    """What made a result: the command, the seed, the versions and the kind of machine."""
+    packages = ("roamax", "jax", "jaxlib", "numpy")
+    return {
+        "command": " ".join(["roamax", *sys.argv[1:]]),
+        "seed": seed,
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
+        "devices": [str(device) for device in jax.local_devices()],
+        "cores": usable_cores(),
+    }

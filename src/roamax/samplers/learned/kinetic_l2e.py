@@ -1,0 +1,139 @@
+"""Kinetic-L2E: a learned mean of the momentum, with a kinetic energy that exists by construction."""
+
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from roamax import pretrained
+from roamax.numerics import trees
+from roamax.posterior import Posterior
+from roamax.samplers.learned import _network
+from roamax.samplers.learned._groups import Groups
+from roamax.schedules import as_schedule, describe
+from roamax.types import Batch, Info, Key, LearnedSampler, MetaParams, Params, Sampler, Scalar
+
+WIDTHS = (2, 32, 32, 1)
+DEFAULTS = {"step_size": math.sqrt(2e-5), "friction": 0.05, "output_scale": 1e-3}
+"""Settings for weights without a card."""
+
+
+class KineticL2EState(NamedTuple):
+    """The position, its momentum, and the number of steps taken."""
+
+    position: Params
+    momentum: Params
+    step: jax.Array
+
+
+def kinetic_l2e(
+    posterior: Posterior,
+    meta_params: MetaParams | str | Path = "pretrained",
+    *,
+    step_size: Scalar | None = None,
+    friction: Scalar | None = None,
+    temperature: Scalar = 1.0,
+    output_scale: Scalar | None = None,
+    differentiate_gradient: bool = False,
+) -> Sampler:
+    """SGHMC with p(r | theta) = N(f(theta), I), the mean f a network applied to every parameter.
+
+    The kinetic energy g(theta, r) = |r - f(theta)|^2 / 2 has, with J the Jacobian of f, the gradients
+
+        grad_theta g = -J' (r - f),     grad_r g = r - f
+
+    (the factor 1/2 is what makes exp(-g) the unit normal; the momentum belongs into the first), and a step is
+
+        r     <- r - epsilon [grad U + grad_theta g + C (r - f)] + N(0, 2 C epsilon T)
+        theta <- theta + epsilon (r - f)
+
+    with the *new* momentum in the second line. f sees theta and grad U / N, each divided by its root mean
+    square over the tensor, and is multiplied by `output_scale`. J' (r - f) is a vector-Jacobian product through
+    the network and the root mean squares, which couple the parameters of a tensor.
+
+    What is guaranteed: the integral of exp(-g) over r is the same for every theta, so the chain samples the
+    posterior in the limit of small steps, whatever the weights, provided that J is the whole Jacobian. f moves
+    with theta through the gradient too: `differentiate_gradient=True` follows it, at the price of a
+    Hessian-vector product, and is exact. The default takes the gradient for a constant, as is usual for
+    learned optimizers: cheap, and biased as far as f listens to the gradient.
+
+    For arguments not named here see `l2e`.
+    """
+    weights = pretrained.resolve(meta_params, "kinetic_l2e")
+    _network.check_mlp(weights.meta_params, WIDTHS, weights.source)
+    family = kinetic_l2e_family(
+        step_size=weights.setting(step_size, "step_size", DEFAULTS),
+        friction=weights.setting(friction, "friction", DEFAULTS),
+        temperature=temperature,
+        output_scale=weights.setting(output_scale, "output_scale", DEFAULTS),
+        differentiate_gradient=differentiate_gradient,
+    )
+    return family.bind(weights.meta_params, posterior)
+
+
+def kinetic_l2e_family(
+    *,
+    step_size: Scalar,
+    friction: Scalar,
+    temperature: Scalar = 1.0,
+    output_scale: Scalar = DEFAULTS["output_scale"],
+    differentiate_gradient: bool = False,
+) -> LearnedSampler:
+    """The samplers that `kinetic_l2e` makes, as a family indexed by weights."""
+    epsilon_at = as_schedule(step_size, "step_size")
+    friction_at = as_schedule(friction, "friction")
+    temperature_at = as_schedule(temperature, "temperature", positive=False)
+    scale_at = as_schedule(output_scale, "output_scale")
+
+    def bind(meta_params: MetaParams, posterior: Posterior) -> Sampler:
+        _network.check_mlp(meta_params, WIDTHS, "meta_params")
+
+        def init(key: Key, position: Params) -> KineticL2EState:
+            return KineticL2EState(position, trees.zeros_like(position), jnp.zeros((), jnp.int32))
+
+        def step(key: Key, state: KineticL2EState, batch: Batch) -> tuple[KineticL2EState, Info]:
+            epsilon, friction, temperature = (at(state.step) for at in (epsilon_at, friction_at, temperature_at))
+            scale = scale_at(state.step)
+            energy, gradient = posterior.energy_and_grad(state.position, batch)
+
+            def mean(theta: Params) -> Params:
+                moving = posterior.energy_and_grad(theta, batch)[1] if differentiate_gradient else gradient
+                return momentum_mean(meta_params, theta, trees.linear((1 / posterior.num_data, moving)), scale)
+
+            f, pull_back = jax.vjp(mean, state.position)
+            velocity = trees.linear((1.0, state.momentum), (-1.0, f))
+            (towards_mean,) = pull_back(velocity)
+            momentum = trees.linear(
+                (1.0, state.momentum),
+                (-epsilon, gradient),
+                (epsilon, towards_mean),
+                (-epsilon * friction, velocity),
+                (jnp.sqrt(2 * friction * epsilon * temperature), trees.normal_like(key, state.position)),
+            )
+            position = trees.linear((1.0, state.position), (epsilon, momentum), (-epsilon, f))
+            return KineticL2EState(position, momentum, state.step + 1), Info(energy)
+
+        settings = {
+            "name": "kinetic_l2e",
+            "step_size": describe(step_size),
+            "friction": describe(friction),
+            "temperature": describe(temperature),
+            "output_scale": describe(output_scale),
+            "differentiate_gradient": differentiate_gradient,
+            "weights": _network.checksum(meta_params),
+        }
+        return Sampler(init, step, settings=settings)
+
+    return LearnedSampler(lambda key: _network.init_mlp(key, WIDTHS), bind)
+
+
+def momentum_mean(
+    meta_params: MetaParams, theta: Params, mean_gradient: Params, output_scale: jax.Array | float
+) -> Params:
+    """f(theta), the mean of the momentum, with `mean_gradient` = grad U / N."""
+    layout = Groups.of(theta)
+    weights = jax.tree.map(lambda w: jnp.asarray(w, layout.dtype), meta_params)
+    features = jnp.stack([layout.normalised(layout.pack(tree)) for tree in (theta, mean_gradient)])
+    return layout.unpack(jnp.asarray(output_scale, layout.dtype) * _network.apply_mlp(weights, features)[0])

@@ -1,0 +1,172 @@
+"""Learning to Explore: stochastic gradient MCMC whose kinetic energy is a neural network."""
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+
+from roamax import pretrained
+from roamax.errors import check
+from roamax.posterior import Posterior
+from roamax.samplers.learned import _kernel, _network
+from roamax.samplers.learned._groups import Groups
+from roamax.schedules import as_schedule, describe
+from roamax.types import Batch, Info, Key, LearnedSampler, MetaParams, Params, Sampler, Scalar
+
+WIDTHS = (9, 32, 32, 2)
+DECAYS = (0.1, 0.5, 0.9, 0.99, 0.999, 0.9999)
+DEFAULTS = {"step_size": math.sqrt(2e-5), "friction": 0.05, "output_scale": 1e-3}
+"""Settings for weights without a card: those of the paper's runs on Fashion-MNIST and CIFAR-10."""
+
+
+class L2EState(NamedTuple):
+    """The position, its momentum and six running averages of its gradient by group, and the number of steps taken."""
+
+    position: Params
+    momentum: jax.Array
+    averages: jax.Array
+    step: jax.Array
+
+
+def l2e(
+    posterior: Posterior,
+    meta_params: MetaParams | str | Path = "pretrained",
+    *,
+    step_size: Scalar | None = None,
+    friction: Scalar | None = None,
+    temperature: Scalar = 1.0,
+    output_scale: Scalar | None = None,
+    passes: int = 2,
+    mesh: Mesh | None = None,
+) -> Sampler:
+    """SGHMC whose kinetic energy g(theta, r) is learned: a network gives its gradients alpha and beta.
+
+        r     <- r - epsilon [grad U(theta) + alpha(theta, r) + C beta(theta, r)] + N(0, 2 C epsilon T)
+        theta <- theta + epsilon beta(theta, r)
+
+    The second line evaluates the network again, at the new momentum; with `passes=1` it takes beta of the
+    first line instead, which costs half as much. The network sees nine features of each parameter: grad U / N,
+    theta, r and six running averages of grad U / N with decays .1 to .9999, each divided by its root mean
+    square over the tensor. Its outputs are multiplied by `output_scale`. The momentum starts at 0.
+
+    `meta_params` are weights, a safetensors file of them, the name of a set that ships with the package, or
+    "pretrained" for the one that is meant for use. Settings left out come from the weights' card, or are those
+    of the paper (`DEFAULTS`) if there is none.
+
+    With a `mesh`, its devices share momentum, averages and the network's work: each keeps the same number of groups of
+    64 parameters. The position is whole on every device, and the numbers are those of one device.
+
+    What is guaranteed: if alpha and beta are the gradients of one function g for which the integral of
+    exp(-g(theta, r)) over r does not depend on theta, the chain samples the posterior in the limit of small
+    steps, as SGHMC does. Nothing makes a network keep to that. Its features hold the past, and it was trained
+    for predictions, so in general the chain's long-run distribution is *near* no known one; random weights
+    may also make it diverge. `roamax.diagnostics.stationarity` measures the bias of given weights on a target
+    that is known. `kinetic_l2e`, `precond_l2e` and `meta_sgmcmc` have guarantees, and their prices.
+    """
+    weights = pretrained.resolve(meta_params, "l2e")
+    _network.check_mlp(weights.meta_params, WIDTHS, weights.source)
+    family = l2e_family(
+        step_size=weights.setting(step_size, "step_size", DEFAULTS),
+        friction=weights.setting(friction, "friction", DEFAULTS),
+        temperature=temperature,
+        output_scale=weights.setting(output_scale, "output_scale", DEFAULTS),
+        passes=passes,
+        mesh=mesh,
+    )
+    return family.bind(weights.meta_params, posterior)
+
+
+def l2e_family(
+    *,
+    step_size: Scalar,
+    friction: Scalar,
+    temperature: Scalar = 1.0,
+    output_scale: Scalar = DEFAULTS["output_scale"],
+    passes: int = 2,
+    mesh: Mesh | None = None,
+) -> LearnedSampler:
+    """The samplers that `l2e` makes, as a family indexed by weights: what meta-training searches."""
+    epsilon_at = as_schedule(step_size, "step_size")
+    friction_at = as_schedule(friction, "friction")
+    temperature_at = as_schedule(temperature, "temperature", positive=False)
+    scale_at = as_schedule(output_scale, "output_scale")
+    check(passes in (1, 2), "passes", "be 1 or 2", passes)
+
+    def bind(meta_params: MetaParams, posterior: Posterior) -> Sampler:
+        _network.check_mlp(meta_params, WIDTHS, "meta_params")
+
+        def init(key: Key, position: Params) -> L2EState:
+            layout = Groups.of(position, mesh)
+            momentum, averages = (jnp.zeros((*axes, *layout.shape), layout.dtype) for axes in ((), (len(DECAYS),)))
+            return L2EState(position, momentum, averages, jnp.zeros((), jnp.int32))
+
+        def step(key: Key, state: L2EState, batch: Batch) -> tuple[L2EState, Info]:
+            energy, gradient = posterior.energy_and_grad(state.position, batch)
+            layout, r = Groups.of(state.position, mesh), state.momentum
+            epsilon, friction, temperature, scale = (
+                jnp.asarray(at(state.step), layout.dtype) for at in (epsilon_at, friction_at, temperature_at, scale_at)
+            )
+            mean_gradient = layout.pack(gradient) / posterior.num_data
+            averages, network = _bound_network(meta_params, scale, layout, state, mean_gradient)
+
+            noise = jnp.sqrt(2 * friction * epsilon * temperature) * layout.noise(key)
+            base = r - epsilon * (posterior.num_data * mean_gradient) + noise
+            kick = Move(base, -epsilon, -epsilon * friction)
+            drift = Move(layout.pack(state.position), jnp.zeros_like(epsilon), epsilon)
+            if passes == 1:
+                kicked, moved = network(r, [kick, drift])
+                momentum = layout.without_filling(kicked)
+            else:
+                momentum = layout.without_filling(*network(r, [kick]))
+                (moved,) = network(momentum, [drift])
+            position = layout.unpack(moved)
+            return L2EState(position, momentum, averages, state.step + 1), Info(energy)
+
+        settings = {
+            "name": "l2e",
+            "step_size": describe(step_size),
+            "friction": describe(friction),
+            "temperature": describe(temperature),
+            "output_scale": describe(output_scale),
+            "passes": passes,
+            "weights": _network.checksum(meta_params),
+        }
+        return Sampler(init, step, settings=settings)
+
+    return LearnedSampler(lambda key: _network.init_mlp(key, WIDTHS), bind)
+
+
+class Move(NamedTuple):
+    """What becomes of the network's outputs: base + of_alpha * alpha + of_beta * beta."""
+
+    base: jax.Array
+    of_alpha: jax.Array
+    of_beta: jax.Array
+
+
+def _bound_network(
+    meta_params: MetaParams, output_scale: jax.Array, layout: Groups, state: L2EState, mean_gradient: jax.Array
+) -> tuple[jax.Array, Callable[[jax.Array, Sequence[Move]], tuple[jax.Array, ...]]]:
+    """The running averages with the new gradient, and the network as a function of the momentum.
+
+    The function gives the results of one or two moves. Alpha and beta are mixed in the network's last layer,
+    so that a move takes one output.
+    """
+    theta = layout.pack(state.position)
+    decays = jnp.asarray(DECAYS, layout.dtype)[:, None, None]
+    averages = decays * state.averages + (1 - decays) * mean_gradient[None]
+    weights = jax.tree.map(lambda w: jnp.asarray(w, layout.dtype), meta_params)
+    gradient_scale, theta_scale, average_scales = map(layout.inverse_rms, (mean_gradient, theta, averages))
+
+    def network(r: jax.Array, moves: Sequence[Move]) -> tuple[jax.Array, ...]:
+        scales = jnp.concatenate([jnp.stack([gradient_scale, theta_scale, layout.inverse_rms(r)]), average_scales])
+        mix = output_scale * jnp.array([[move.of_alpha for move in moves], [move.of_beta for move in moves]])
+        mixed = {name: weights["layer2"][name] @ mix for name in ("w", "b")}
+        inputs = _kernel.Inputs([mean_gradient, theta, r, averages], scales, [move.base for move in moves])
+        return _kernel.apply_to_groups(weights | {"layer2": mixed}, inputs, state.step)
+
+    return averages, network

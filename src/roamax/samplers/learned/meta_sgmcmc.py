@@ -1,0 +1,166 @@
+"""Meta-SGMCMC (Gong et al., 2019): learned diffusion and curl, the baseline among learned samplers."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from roamax import pretrained
+from roamax.errors import check
+from roamax.numerics import trees
+from roamax.posterior import Posterior
+from roamax.samplers.learned import _network
+from roamax.samplers.learned._groups import Groups
+from roamax.samplers.learned._recipe import Matrices, recipe_step
+from roamax.schedules import as_schedule, describe
+from roamax.types import Batch, Info, Key, LearnedSampler, MetaParams, Params, Sampler, Scalar
+
+WIDTHS = {"q": (2, 10, 1), "d": (3, 10, 1)}
+DEFAULTS = {"step_size": math.sqrt(1e-6)}
+"""Settings for weights without a card: those of the paper."""
+Gamma = Literal["autodiff", "finite_difference"]
+
+
+class MetaSGMCMCState(NamedTuple):
+    """The position, its momentum, and the number of steps taken."""
+
+    position: Params
+    momentum: Params
+    step: jax.Array
+
+
+def meta_sgmcmc(
+    posterior: Posterior,
+    meta_params: MetaParams | str | Path = "pretrained",
+    *,
+    step_size: Scalar | None = None,
+    temperature: Scalar = 1.0,
+    q_clip: float = 5.0,
+    d_clip: float = 100.0,
+    gamma: Gamma = "autodiff",
+) -> Sampler:
+    """The recipe's dynamics with learned diagonal matrices, for which no Hessian is needed:
+
+        r     <- r - epsilon (Q grad U + D r - T Gamma_r) + N(0, 2 D epsilon T)
+        theta <- theta + epsilon (Q r + T Gamma_theta)
+        Gamma_theta = -dQ/dr,   Gamma_r = dQ/dtheta + dD/dr    (diagonals)
+
+    Q = clip(output) comes from a network with 10 hidden units that sees the energy and the momentum; D =
+    clip(|output|) from another that sees the gradient too. Momentum and gradient (grad U / N) are divided by
+    their root mean squares over the tensor. The energy is one number for all parameters: so divided it would
+    always be 1 or -1, and it enters as U / N.
+
+    Q depends on theta only through the energy, whose derivative is the gradient at hand, so the diagonals in
+    Gamma are exact and cheap: slopes of the networks, parameter by parameter, times those of their features.
+    `gamma="finite_difference"` takes the slopes as differences of two evaluations, as the method's authors do.
+
+    What is guaranteed: the chain samples the posterior in the limit of small steps, whatever the weights. With
+    minibatches, the noise of energy and gradient inside Q and D comes on top of that of SGHMC.
+
+    For arguments not named here see `l2e`.
+    """
+    weights = pretrained.resolve(meta_params, "meta_sgmcmc")
+    check_weights(weights.meta_params, weights.source)
+    family = meta_sgmcmc_family(
+        step_size=weights.setting(step_size, "step_size", DEFAULTS),
+        temperature=temperature,
+        q_clip=q_clip,
+        d_clip=d_clip,
+        gamma=gamma,
+    )
+    return family.bind(weights.meta_params, posterior)
+
+
+def check_weights(meta_params: MetaParams, argument: str) -> None:
+    """Check that there are two networks, `q` and `d`, of the right sizes."""
+    names = sorted(meta_params) if isinstance(meta_params, dict) else [type(meta_params).__name__]
+    check(names == sorted(WIDTHS), argument, "hold two networks, d and q", ", ".join(names) or "nothing")
+    for name, widths in WIDTHS.items():
+        _network.check_mlp(meta_params[name], widths, f"{argument}: {name}")
+
+
+def meta_sgmcmc_family(
+    *,
+    step_size: Scalar = DEFAULTS["step_size"],
+    temperature: Scalar = 1.0,
+    q_clip: float = 5.0,
+    d_clip: float = 100.0,
+    gamma: Gamma = "autodiff",
+) -> LearnedSampler:
+    """The samplers that `meta_sgmcmc` makes, as a family indexed by weights."""
+    epsilon_at = as_schedule(step_size, "step_size")
+    temperature_at = as_schedule(temperature, "temperature", positive=False)
+    check(q_clip > 0, "q_clip", "be > 0", q_clip)
+    check(d_clip > 0, "d_clip", "be > 0", d_clip)
+    check(gamma in ("autodiff", "finite_difference"), "gamma", "be autodiff or finite_difference", gamma)
+    slope = _slope if gamma == "autodiff" else _difference
+
+    def init_weights(key: Key) -> MetaParams:
+        keys = jax.random.split(key, len(WIDTHS))
+        return {name: _network.init_mlp(k, widths) for k, (name, widths) in zip(keys, WIDTHS.items(), strict=True)}
+
+    def bind(meta_params: MetaParams, posterior: Posterior) -> Sampler:
+        check_weights(meta_params, "meta_params")
+
+        def init(key: Key, position: Params) -> MetaSGMCMCState:
+            return MetaSGMCMCState(position, trees.zeros_like(position), jnp.zeros((), jnp.int32))
+
+        def matrices(energy: jax.Array, gradient: Params, momentum: Params) -> Matrices:
+            layout = Groups.of(momentum)
+            weights = jax.tree.map(lambda w: jnp.asarray(w, layout.dtype), meta_params)
+            r, mean_gradient = layout.pack(momentum), layout.pack(gradient) / posterior.num_data
+            mean_energy = jnp.full(layout.shape, energy.astype(layout.dtype) / posterior.num_data)
+            features = jnp.stack([mean_energy, layout.normalised(r), layout.normalised(mean_gradient)])
+
+            def q_of(features: jax.Array) -> jax.Array:
+                return jnp.clip(_network.apply_mlp(weights["q"], features[:2])[0], -q_clip, q_clip)
+
+            def d_of(features: jax.Array) -> jax.Array:
+                return jnp.clip(jnp.abs(_network.apply_mlp(weights["d"], features)[0]), 0, d_clip)
+
+            r_slope = layout.normalised_slope(r)
+            gamma_theta = -slope(q_of, features, 1) * r_slope
+            gamma_r = slope(q_of, features, 0) * mean_gradient + slope(d_of, features, 1) * r_slope
+            return Matrices(*map(layout.unpack, (q_of(features), d_of(features), gamma_theta, gamma_r)))
+
+        def step(key: Key, state: MetaSGMCMCState, batch: Batch) -> tuple[MetaSGMCMCState, Info]:
+            energy, gradient = posterior.energy_and_grad(state.position, batch)
+            position, momentum = recipe_step(
+                key,
+                state.position,
+                state.momentum,
+                gradient,
+                matrices(energy, gradient, state.momentum),
+                epsilon_at(state.step),
+                temperature_at(state.step),
+            )
+            return MetaSGMCMCState(position, momentum, state.step + 1), Info(energy)
+
+        settings = {
+            "name": "meta_sgmcmc",
+            "step_size": describe(step_size),
+            "temperature": describe(temperature),
+            "q_clip": q_clip,
+            "d_clip": d_clip,
+            "gamma": gamma,
+            "weights": _network.checksum(meta_params),
+        }
+        return Sampler(init, step, settings=settings)
+
+    return LearnedSampler(init_weights, bind)
+
+
+def _slope(function: Callable[[jax.Array], jax.Array], features: jax.Array, index: int) -> jax.Array:
+    """d function / d features[index] for each parameter, for a function that treats parameters one by one."""
+    direction = jnp.zeros_like(features).at[index].set(1)
+    return jax.jvp(function, (features,), (direction,))[1]
+
+
+def _difference(function: Callable[[jax.Array], jax.Array], features: jax.Array, index: int) -> jax.Array:
+    """`_slope` as a central difference. The step balances rounding against curvature."""
+    width = jnp.finfo(features.dtype).eps ** (1 / 3)
+    ahead, behind = (function(features.at[index].add(sign * width)) for sign in (1, -1))
+    return (ahead - behind) / (2 * width)

@@ -1,0 +1,161 @@
+"""Precond-L2E: the ablation of L2E that learns the matrices D and Q of the recipe, not the kinetic energy."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from roamax import pretrained
+from roamax.errors import check
+from roamax.numerics import trees
+from roamax.posterior import Posterior
+from roamax.samplers.learned import _network
+from roamax.samplers.learned._groups import Groups
+from roamax.samplers.learned._recipe import Matrices, recipe_step
+from roamax.samplers.learned.l2e import DECAYS
+from roamax.schedules import as_schedule, describe
+from roamax.types import Batch, Info, Key, LearnedSampler, MetaParams, Params, Sampler, Scalar
+
+DEFAULTS = {"step_size": math.sqrt(2e-5), "friction": 0.05, "output_scale": 0.1}
+"""Settings for weights without a card."""
+
+
+class PrecondL2EState(NamedTuple):
+    """The position, its momentum, running averages of the gradient by group, and the number of steps taken."""
+
+    position: Params
+    momentum: Params
+    averages: jax.Array
+    step: jax.Array
+
+
+def precond_l2e(
+    posterior: Posterior,
+    meta_params: MetaParams | str | Path = "pretrained",
+    *,
+    step_size: Scalar | None = None,
+    friction: Scalar | None = None,
+    temperature: Scalar = 1.0,
+    output_scale: Scalar | None = None,
+    curvature: bool = True,
+    decays: Sequence[float] = DECAYS,
+) -> Sampler:
+    """The recipe's dynamics with learned diagonal matrices, Q = 1 + q and D = |C + d|:
+
+        r     <- r - epsilon (Q grad U + D r - T Gamma_r) + N(0, 2 D epsilon T)
+        theta <- theta + epsilon (Q r + T Gamma_theta)
+        Gamma_theta = -dQ/dr,   Gamma_r = dQ/dtheta + dD/dr    (diagonals)
+
+    q and d are the outputs of one network, the size of L2E's and on its nine features, times `output_scale`;
+    all weights 0 is SGHMC. The diagonals in Gamma come from Jacobian-vector products with random signs v:
+    v * (J v) has the diagonal of J for its mean, and differs from it only by what couples parameters.
+
+    What is guaranteed: where Q and D are functions of theta and r, the chain samples the posterior in the
+    limit of small steps, whatever the weights. The gradient is a function of theta, and Gamma follows it
+    (a Hessian-vector product a step; `curvature=False` takes it for a constant, which is cheaper and biased).
+    Running averages are not: they hold the past, and Gamma sees only the share of the present in them, so with
+    them the guarantee is lost as far as Q and D listen to them. `decays=()` leaves them out.
+
+    For arguments not named here see `l2e`.
+    """
+    weights = pretrained.resolve(meta_params, "precond_l2e")
+    _network.check_mlp(weights.meta_params, widths(decays), weights.source)
+    family = precond_l2e_family(
+        step_size=weights.setting(step_size, "step_size", DEFAULTS),
+        friction=weights.setting(friction, "friction", DEFAULTS),
+        temperature=temperature,
+        output_scale=weights.setting(output_scale, "output_scale", DEFAULTS),
+        curvature=curvature,
+        decays=decays,
+    )
+    return family.bind(weights.meta_params, posterior)
+
+
+def widths(decays: Sequence[float]) -> tuple[int, ...]:
+    """The widths of the network for these running averages."""
+    for decay in decays:
+        check(0 <= decay < 1, "decays", "be in [0, 1)", decay)
+    return 3 + len(decays), 32, 32, 2
+
+
+def precond_l2e_family(
+    *,
+    step_size: Scalar,
+    friction: Scalar,
+    temperature: Scalar = 1.0,
+    output_scale: Scalar = DEFAULTS["output_scale"],
+    curvature: bool = True,
+    decays: Sequence[float] = DECAYS,
+) -> LearnedSampler:
+    """The samplers that `precond_l2e` makes, as a family indexed by weights."""
+    epsilon_at = as_schedule(step_size, "step_size")
+    friction_at = as_schedule(friction, "friction")
+    temperature_at = as_schedule(temperature, "temperature", positive=False)
+    scale_at = as_schedule(output_scale, "output_scale")
+    network_widths = widths(decays)
+
+    def bind(meta_params: MetaParams, posterior: Posterior) -> Sampler:
+        _network.check_mlp(meta_params, network_widths, "meta_params")
+
+        def init(key: Key, position: Params) -> PrecondL2EState:
+            layout = Groups.of(position)
+            averages = jnp.zeros((len(decays), *layout.shape), layout.dtype)
+            return PrecondL2EState(position, trees.zeros_like(position), averages, jnp.zeros((), jnp.int32))
+
+        def step(key: Key, state: PrecondL2EState, batch: Batch) -> tuple[PrecondL2EState, Info]:
+            noise_key, sign_key = jax.random.split(key)
+            signs = jax.tree.map(jnp.sign, trees.normal_like(sign_key, state.position))
+            energy, gradient, moved = _gradient_along(posterior, state.position, batch, signs if curvature else None)
+            layout = Groups.of(state.position)
+            decay = jnp.asarray(decays, layout.dtype)[:, None, None]
+            friction, scale = (jnp.asarray(at(state.step), layout.dtype) for at in (friction_at, scale_at))
+            weights = jax.tree.map(lambda w: jnp.asarray(w, layout.dtype), meta_params)
+            theta, r, v = map(layout.pack, (state.position, state.momentum, signs))
+            mean_gradient, mean_moved = (layout.pack(tree) / posterior.num_data for tree in (gradient, moved))
+
+            def averages_with(mean_gradient: jax.Array) -> jax.Array:
+                return decay * state.averages + (1 - decay) * mean_gradient[None]
+
+            def diagonals(theta: jax.Array, mean_gradient: jax.Array, r: jax.Array) -> tuple[jax.Array, jax.Array]:
+                features = jnp.concatenate([jnp.stack([mean_gradient, theta, r]), averages_with(mean_gradient)])
+                q, d = scale * _network.apply_mlp(weights, layout.normalised(features))
+                return 1 + q, jnp.abs(friction + d)
+
+            here, still = (theta, mean_gradient, r), jnp.zeros_like(v)
+            (q, d), (q_by_theta, _) = jax.jvp(diagonals, here, (v, mean_moved, still))
+            _, (q_by_r, d_by_r) = jax.jvp(diagonals, here, (still, still, v))
+            matrices = Matrices(*map(layout.unpack, (q, d, -v * q_by_r, v * (q_by_theta + d_by_r))))
+            epsilon, temperature = epsilon_at(state.step), temperature_at(state.step)
+            position, momentum = recipe_step(
+                noise_key, state.position, state.momentum, gradient, matrices, epsilon, temperature
+            )
+            averages = averages_with(mean_gradient)
+            return PrecondL2EState(position, momentum, averages, state.step + 1), Info(energy)
+
+        settings = {
+            "name": "precond_l2e",
+            "step_size": describe(step_size),
+            "friction": describe(friction),
+            "temperature": describe(temperature),
+            "output_scale": describe(output_scale),
+            "curvature": curvature,
+            "decays": list(decays),
+            "weights": _network.checksum(meta_params),
+        }
+        return Sampler(init, step, settings=settings)
+
+    return LearnedSampler(lambda key: _network.init_mlp(key, network_widths), bind)
+
+
+def _gradient_along(
+    posterior: Posterior, theta: Params, batch: Batch, direction: Params | None
+) -> tuple[jax.Array, Params, Params]:
+    """Energy and gradient at theta, and the gradient's derivative along a direction, zeros where there is none."""
+    if direction is None:
+        energy, gradient = posterior.energy_and_grad(theta, batch)
+        return energy, gradient, trees.zeros_like(gradient)
+    (energy, gradient), (_, moved) = jax.jvp(lambda x: posterior.energy_and_grad(x, batch), (theta,), (direction,))
+    return energy, gradient, moved

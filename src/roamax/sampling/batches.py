@@ -1,0 +1,251 @@
+"""Where minibatches come from: arrays on the device, arrays in files, a function of the step, an iterator.
+
+A source gives *windows*: a stretch of steps, and the arrays on the device from which each of those steps takes its
+batch. Which examples a step sees follows from keys and the step alone, so resuming a run needs nothing saved of
+its loader.
+"""
+
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from roamax.errors import InputError, check
+from roamax.numerics import trees
+from roamax.types import Batch, Key
+
+DEVICE_BYTES = 2 * 1024**3
+"""Arrays larger than this in all are streamed from where they are instead of copied to the device."""
+WINDOW_BYTES = 64 * 1024**2
+"""How much a window of streamed batches may hold."""
+WINDOW_INDICES = 2**15
+"""How many shuffled indices a window aims at: enough to make the host's part rare, few enough that a short run does not
+wait for orders that it never uses."""
+
+
+class Window(NamedTuple):
+    """Steps [start, stop), and what their batches are taken from: for all chains, and for each chain its own."""
+
+    start: int
+    stop: float
+    shared: Any
+    per_chain: Any
+
+
+class BatchSource(Protocol):
+    """Batches for chains that each have a data key of their own.
+
+    `read(shared, per_chain, key, step, start)` gives the batch of one chain at one step of the window that begins
+    at `start`. It is traced, and holds no arrays: equal readers share a compiled program.
+    """
+
+    @property
+    def read(self) -> Callable[[Any, Any, Key, jax.Array, jax.Array], Batch]: ...
+
+    def window(self, step: int, keys: Key) -> Window:
+        """The window that `step` lies in, for the chains with these data keys. Runs on the host."""
+        ...
+
+
+class WithReplacement(NamedTuple):
+    """Each example of each batch drawn independently."""
+
+    length: int
+    batch_size: int
+
+    def window(self, step: int, keys: Key) -> Window:
+        """One window for the whole run."""
+        return Window(0, math.inf, (), ())
+
+    def rows(self, per_chain: Any, key: Key, step: jax.Array, start: jax.Array) -> jax.Array:
+        """The row numbers of a batch."""
+        return jax.random.randint(jax.random.fold_in(key, step), (self.batch_size,), 0, self.length)
+
+
+class ShuffledEpochs(NamedTuple):
+    """Every example at most once an epoch, in an order of each epoch's and chain's own.
+
+    The examples left over when the length is no multiple of the batch size sit out that epoch.
+    """
+
+    length: int
+    batch_size: int
+
+    def window(self, step: int, keys: Key) -> Window:
+        """A few epochs' orders for every chain."""
+        epoch_steps = self.length // self.batch_size
+        epochs = max(1, WINDOW_INDICES // self.length)
+        start = step - step % (epochs * epoch_steps)
+        orders = _orders(keys, start // epoch_steps + jnp.arange(epochs), self.length)
+        return Window(start, start + epochs * epoch_steps, (), orders)
+
+    def rows(self, per_chain: Any, key: Key, step: jax.Array, start: jax.Array) -> jax.Array:
+        """The row numbers of a batch."""
+        epoch, place = jnp.divmod(step - start, self.length // self.batch_size)
+        return jax.lax.dynamic_slice(per_chain, (epoch, place * self.batch_size), (1, self.batch_size))[0]
+
+
+Order = ShuffledEpochs | WithReplacement
+
+
+class FullBatch(NamedTuple):
+    """All data at every step."""
+
+    data: Batch
+
+    @property
+    def read(self) -> Callable[..., Batch]:
+        """All of it."""
+        return _read_whole
+
+    def window(self, step: int, keys: Key) -> Window:
+        """One window for the whole run."""
+        return Window(0, math.inf, self.data, ())
+
+
+class OnDevice(NamedTuple):
+    """Arrays on the device; the compiled loop gathers each batch itself."""
+
+    data: Batch
+    order: Order
+
+    @property
+    def read(self) -> Callable[..., Batch]:
+        """Gather the rows that the order names."""
+        return _Gather(self.order)
+
+    def window(self, step: int, keys: Key) -> Window:
+        """The order's window, with the data."""
+        return self.order.window(step, keys)._replace(shared=self.data)
+
+
+class Streamed(NamedTuple):
+    """Arrays that stay in host memory or in a mapped file; windows of gathered batches go to the device."""
+
+    data: Batch
+    order: Order
+    window_steps: int
+
+    @property
+    def read(self) -> Callable[..., Batch]:
+        """Take the batch that was gathered for this step and chain."""
+        return _read_own
+
+    def window(self, step: int, keys: Key) -> Window:
+        """The batches of the next few steps, gathered on the host, for every chain."""
+        outer = self.order.window(step, keys)
+        start = step - (step - outer.start) % self.window_steps
+        stop = min(start + self.window_steps, outer.stop)
+        steps = jnp.asarray([min(start + i, int(stop) - 1) for i in range(self.window_steps)], jnp.int32)
+        rows = np.asarray(_row_numbers(self.order, outer.per_chain, keys, steps, jnp.int32(outer.start)))
+        return Window(start, stop, (), jax.tree.map(lambda array: jnp.asarray(array[rows]), self.data))
+
+
+class Called(NamedTuple):
+    """A function of the step that returns a batch, the same for all chains."""
+
+    function: Callable[[int], Batch]
+    window_steps: int
+    num_steps: int
+
+    @property
+    def read(self) -> Callable[..., Batch]:
+        """Take the batch that the function returned for this step."""
+        return _read_shared
+
+    def window(self, step: int, keys: Key) -> Window:
+        """The batches of the next few steps; a resumed run asks for none before `step`."""
+        stop = min(step + self.window_steps, self.num_steps)
+        batches = [self.function(i) for i in range(step, stop)]
+        batches += [batches[-1]] * (self.window_steps - len(batches))
+        return Window(step, stop, jax.tree.map(lambda *arrays: jnp.asarray(np.stack(arrays)), *batches), ())
+
+
+class _Gather(NamedTuple):
+    order: Order
+
+    def __call__(self, shared: Any, per_chain: Any, key: Key, step: jax.Array, start: jax.Array) -> Batch:
+        rows = self.order.rows(per_chain, key, step, start)
+        return jax.tree.map(lambda array: array.at[rows].get(mode="promise_in_bounds"), shared)
+
+
+def _read_whole(shared: Any, per_chain: Any, key: Key, step: jax.Array, start: jax.Array) -> Batch:
+    return shared
+
+
+def _read_own(shared: Any, per_chain: Any, key: Key, step: jax.Array, start: jax.Array) -> Batch:
+    return jax.tree.map(lambda array: array[step - start], per_chain)
+
+
+def _read_shared(shared: Any, per_chain: Any, key: Key, step: jax.Array, start: jax.Array) -> Batch:
+    return jax.tree.map(lambda array: array[step - start], shared)
+
+
+def batch_source(
+    data: Any, batch_size: int | None, num_steps: int, *, replacement: bool = False, resumed_at: int = 0
+) -> BatchSource:
+    """The source for what a person gave as `data`: a pytree of arrays, a function of the step, or an iterator."""
+    if callable(data):
+        return _called(data, batch_size, num_steps)
+    if isinstance(data, Iterator):
+        if resumed_at:
+            message = f"an iterator cannot be resumed exactly: step {resumed_at} gets its next batch, whichever that is"
+            warnings.warn(message, stacklevel=3)
+        return _called(_FromIterator(data), batch_size, num_steps)
+    length = trees.leading_length(data, "data")
+    if batch_size is None or batch_size == length:
+        return FullBatch(jax.tree.map(jnp.asarray, data))
+    check(1 <= batch_size == int(batch_size), "batch_size", "be a whole number >= 1, or None for all data", batch_size)
+    check(batch_size <= length, "batch_size", f"be at most the length of the data, {length}", batch_size)
+    order = WithReplacement(length, batch_size) if replacement else ShuffledEpochs(length, batch_size)
+    leaves = jax.tree.leaves(data)
+    num_bytes = sum(leaf.nbytes for leaf in leaves)
+    if num_bytes > DEVICE_BYTES or any(isinstance(leaf, np.memmap) for leaf in leaves):
+        return Streamed(data, order, _window_steps(num_bytes // length * batch_size))
+    return OnDevice(jax.tree.map(jnp.asarray, data), order)
+
+
+class _FromIterator:
+    """An iterator as a function of the step, which it has to be asked for in order."""
+
+    def __init__(self, iterator: Iterator[Batch]):
+        self.iterator = iterator
+
+    def __call__(self, step: int) -> Batch:
+        try:
+            return next(self.iterator)
+        except StopIteration:
+            raise InputError(
+                f"`data` must give a batch for every step; got an iterator that ended at step {step}."
+            ) from None
+
+
+def _called(function: Callable[[int], Batch], batch_size: int | None, num_steps: int) -> Called:
+    if batch_size is not None:
+        raise InputError(f"`batch_size` must be None when `data` makes the batches itself; got {batch_size}.")
+    return Called(function, min(32, num_steps), num_steps)
+
+
+def _window_steps(batch_bytes: int) -> int:
+    return max(1, min(256, WINDOW_BYTES // max(1, batch_bytes)))
+
+
+@partial(jax.jit, static_argnums=2)
+def _orders(keys: Key, epochs: jax.Array, length: int) -> jax.Array:
+    def order(key: Key, epoch: jax.Array) -> jax.Array:
+        return jax.random.permutation(jax.random.fold_in(key, epoch), length)
+
+    return jax.vmap(lambda key: jax.vmap(lambda epoch: order(key, epoch))(epochs))(keys)
+
+
+@partial(jax.jit, static_argnums=0)
+def _row_numbers(order: Any, per_chain: Any, keys: Key, steps: jax.Array, start: jax.Array) -> jax.Array:
+    def chain(per_chain: Any, key: Key) -> jax.Array:
+        return jax.vmap(lambda step: order.rows(per_chain, key, step, start))(steps)
+
+    return jax.vmap(chain)(per_chain, keys)

@@ -1,0 +1,220 @@
+"""Posterior draws, in memory and on disk."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from roamax.errors import FileError, InputError
+from roamax.host import files
+from roamax.numerics import trees
+from roamax.runs import check_tensors, make_folder
+from roamax.types import Params
+
+FORMAT = 1
+
+
+class Draws:
+    """The draws of one or several chains.
+
+    `draws.positions` is a pytree with leading axes (chain, draw); iterating goes over single positions, draw by
+    draw and chain by chain, and holds one of them at a time when they are on disk. `len(draws)` is the number
+    of positions in all; `draws[chain, draw]` is one of them.
+    """
+
+    def __init__(self, store: "Store"):
+        self._store = store
+
+    @classmethod
+    def from_positions(cls, positions: Params) -> "Draws":
+        """Draws from a pytree of arrays with leading axes (chain, draw)."""
+        leaves = jax.tree.leaves(positions)
+        shapes = {np.shape(leaf)[:2] for leaf in leaves}
+        if len(shapes) != 1 or len(next(iter(shapes))) != 2:
+            raise InputError(f"`positions` must have one pair of leading axes (chain, draw); got {sorted(shapes)}.")
+        num_chains, num_draws = shapes.pop()
+        store = MemoryStore(num_chains)
+        for draw in range(num_draws):
+            store.add(jax.tree.map(lambda leaf, draw=draw: np.asarray(leaf[:, draw]), positions), step=draw + 1)
+        return cls(store)
+
+    @classmethod
+    def load(cls, folder: str | Path, like: Params | None = None) -> "Draws":
+        """The draws of a run folder. Without `like`, a pytree of their structure, they come as nested dictionaries."""
+        return cls(FolderStore(Path(folder) / "draws", like=like))
+
+    @property
+    def num_chains(self) -> int:
+        """The number of chains."""
+        return self._store.num_chains
+
+    @property
+    def num_draws(self) -> int:
+        """The number of draws of each chain."""
+        return len(self._store.steps)
+
+    @property
+    def steps(self) -> list[int]:
+        """How many steps the chains had taken at each draw."""
+        return list(self._store.steps)
+
+    def __len__(self) -> int:
+        return self.num_chains * self.num_draws
+
+    def __getitem__(self, index: tuple[int, int]) -> Params:
+        chain, draw = index
+        if not (0 <= chain < self.num_chains and 0 <= draw < self.num_draws):
+            raise IndexError(
+                f"draws[{chain}, {draw}] is outside of {self.num_chains} chains and {self.num_draws} draws"
+            )
+        return self._store.get(chain, draw)
+
+    def __iter__(self) -> Iterator[Params]:
+        for draw in range(self.num_draws):
+            for chain in range(self.num_chains):
+                yield self._store.get(chain, draw)
+
+    def __repr__(self) -> str:
+        return f"Draws(num_chains={self.num_chains}, num_draws={self.num_draws})"
+
+    @property
+    def positions(self) -> Params:
+        """All draws as one pytree of NumPy arrays with leading axes (chain, draw)."""
+        if self.num_draws == 0:
+            raise InputError("`draws` must hold at least one draw; got none.")
+        chains = [
+            jax.tree.map(lambda *leaves: np.stack(leaves), *(self._store.get(chain, d) for d in range(self.num_draws)))
+            for chain in range(self.num_chains)
+        ]
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *chains)
+
+    def to_arviz(self) -> Any:
+        """An ArviZ `InferenceData` with one variable for each leaf; needs the extra `roamax[arviz]`."""
+        import arviz
+
+        posterior = {
+            name.replace("/", ".") or "theta": leaf for name, leaf in trees.named_leaves(self.positions).items()
+        }
+        return arviz.from_dict(posterior=posterior)
+
+
+class Store(Protocol):
+    """Where draws are kept. All chains draw at the same steps."""
+
+    num_chains: int
+    steps: list[int]
+
+    def add(self, positions: Params, step: int) -> None:
+        """Keep one draw of every chain: a pytree with a leading chain axis."""
+        ...
+
+    def get(self, chain: int, draw: int) -> Params:
+        """One position."""
+        ...
+
+
+class MemoryStore:
+    """Draws as host arrays."""
+
+    def __init__(self, num_chains: int):
+        self.num_chains = num_chains
+        self.steps: list[int] = []
+        self._draws: list[Params] = []
+
+    def add(self, positions: Params, step: int) -> None:
+        """Keep one draw of every chain."""
+        self._draws.append(positions)
+        self.steps.append(step)
+
+    def get(self, chain: int, draw: int) -> Params:
+        """One position."""
+        return jax.tree.map(lambda leaf: leaf[chain], self._draws[draw])
+
+
+class FolderStore:
+    """Draws as files, one for each draw and chain, each listed with its checksum once it is wholly written.
+
+    A file that `manifest.json` does not list does not exist.
+    """
+
+    def __init__(self, folder: Path, num_chains: int | None = None, like: Params | None = None):
+        self.folder = folder
+        self._treedef = None if like is None else jax.tree.structure(like)
+        self._like = None if like is None else trees.named_leaves(like)
+        self._manifest = folder / "manifest.json"
+        if num_chains is not None and not self._manifest.exists():
+            make_folder(folder)
+            self._write_manifest(num_chains, [])
+        self.num_chains, self._entries = self._read_manifest()
+        if num_chains not in (None, self.num_chains):
+            raise FileError(f"{self._manifest} is damaged: it is of {self.num_chains} chains, not {num_chains}.")
+        self.steps = [draw[0]["step"] for draw in self._entries]
+
+    def _write_manifest(self, num_chains: int, entries: list[list[dict[str, Any]]]) -> None:
+        files.write_sealed(self._manifest, {"format": FORMAT, "num_chains": num_chains, "draws": entries})
+
+    def _read_manifest(self) -> tuple[int, list[list[dict[str, Any]]]]:
+        fields = ("format", "num_chains", "draws")
+        listed = files.read_sealed(self._manifest, fields)
+        values: list[Any] = [listed.get(field) for field in fields]
+        found, num_chains, entries = values
+        if files.is_whole(found) and found != FORMAT:
+            raise FileError(f"{self._manifest} has format {found}; this version reads {FORMAT}.")
+        if found == FORMAT and files.is_whole(num_chains, 1) and isinstance(entries, list):
+            good = all(_is_draw(draw, num_chains) for draw in entries)
+            steps = [draw[0]["step"] for draw in entries] if good else []
+            if good and steps == sorted(set(steps)):
+                return num_chains, entries
+        raise FileError(f"{self._manifest} is damaged: it is not a list of draws. Restore it, or remove the folder.")
+
+    def add(self, positions: Params, step: int) -> None:
+        """Write one draw of every chain, then list it. A draw that is listed already is left as it is."""
+        if step in self.steps:
+            return
+        leaves = trees.named_leaves(positions)
+        entry = []
+        for chain in range(self.num_chains):
+            content = files.pack_tensors({name: leaf[chain] for name, leaf in leaves.items()})
+            name = f"draw-{len(self._entries):06d}-chain-{chain:03d}.safetensors"
+            files.write_bytes(self.folder / name, content)
+            entry.append({"file": name, "step": step, "sha256": files.checksum(content), "bytes": len(content)})
+        entries = [*self._entries, entry]
+        self._write_manifest(self.num_chains, entries)
+        self._entries = entries
+        self.steps.append(step)
+
+    def get(self, chain: int, draw: int) -> Params:
+        """Read one position, checked against its checksum and, where they are known, its shapes and dtypes."""
+        entry = self._entries[draw][chain]
+        path = self.folder / entry["file"]
+        tensors = files.read_tensors(path, entry["sha256"])
+        for name, tensor in tensors.items():
+            if not (jnp.issubdtype(tensor.dtype, jnp.floating) and np.isfinite(tensor).all()):
+                raise FileError(f"{path} is no draw: its tensor {name!r:.80} does not hold finite numbers.")
+        if self._like is None:
+            # Where nothing else is known, all draws must be like the first that is read.
+            self._like = {name: jax.ShapeDtypeStruct(tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
+        if self._like.keys() != tensors.keys():
+            raise FileError(f"{path} holds other tensors than expected: {', '.join(sorted(tensors)):.200}.")
+        check_tensors(path, tensors, {name: leaf for name, leaf in self._like.items() if hasattr(leaf, "dtype")})
+        if self._treedef is not None:
+            return jax.tree.unflatten(self._treedef, [tensors[name] for name in self._like])
+        try:
+            return trees.from_named_leaves(tensors)
+        except InputError as error:
+            raise FileError(f"{path} is no draw: {error}") from error
+
+
+def _is_draw(draw: Any, num_chains: int) -> bool:
+    """Whether an entry of a manifest lists one file a chain, all of one step."""
+    return (
+        isinstance(draw, list)
+        and len(draw) == num_chains
+        and all(isinstance(entry, dict) for entry in draw)
+        and all(files.is_plain_name(entry.get("file")) and files.is_whole(entry.get("step"), 1) for entry in draw)
+        and all(isinstance(entry.get("sha256"), str) for entry in draw)
+        and len({entry["step"] for entry in draw}) == 1
+    )

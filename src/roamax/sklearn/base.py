@@ -1,0 +1,219 @@
+"""What classifier and regressor share: their arguments, how chains are run, and files."""
+
+import warnings
+from abc import ABCMeta, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import jax
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from roamax.errors import DivergenceError
+from roamax.models import Model
+from roamax.numerics import trees
+from roamax.samplers.registry import BY_CYCLES, FULL_BATCH, default_learning_rate, one_draw_a_cycle
+from roamax.sampling.draws import Draws
+from roamax.sampling.runner import sample
+from roamax.sklearn import files, parts
+from roamax.sklearn.parts import Defaults, Scaling
+from roamax.tasks import Task, make_task
+from roamax.types import Key, Sampler
+
+CLASSIFICATION = Defaults(temperature=0.05, prior=6.0)
+REGRESSION = Defaults(temperature=1.0, prior=1.0)
+LEARNING_RATE = 0.003
+"""Chosen, with pSGLD and the default networks, by NLL on validation rows: see benchmarks/estimators.py.
+
+SGHMC did as well on classes, but with real targets of little noise its steps were too long for the steepest
+directions; a preconditioner adapts to them.
+"""
+RETRIES = 4
+"""How often steps are made four times smaller when a chain diverges."""
+
+
+class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
+    """A scikit-learn estimator that holds draws from the posterior of a neural network."""
+
+    _defaults: Defaults
+    n_features_in_: int
+    feature_names_in_: np.ndarray
+
+    def __init__(
+        self,
+        model: Model | str | None = None,
+        sampler: str | Sampler | Callable[..., Sampler] = "psgld",
+        *,
+        hidden: Sequence[int] | None = None,
+        prior: float | Callable[..., Any] | None = None,
+        temperature: float | None = None,
+        learning_rate: float | None = None,
+        sampler_options: Mapping[str, Any] | None = None,
+        num_samples: int = 25,
+        burn_in: int = 1500,
+        thinning: int = 60,
+        num_chains: int = 4,
+        batch_size: int | None = 128,
+        standardize: bool = True,
+        random_state: Any = None,
+        verbose: bool = False,
+    ):
+        self.model = model
+        self.sampler = sampler
+        self.hidden = hidden
+        self.prior = prior
+        self.temperature = temperature
+        self.learning_rate = learning_rate
+        self.sampler_options = sampler_options
+        self.num_samples = num_samples
+        self.burn_in = burn_in
+        self.thinning = thinning
+        self.num_chains = num_chains
+        self.batch_size = batch_size
+        self.standardize = standardize
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Sample the posterior given inputs `X` and targets `y`, from scratch."""
+        return self._fit(X, y)
+
+    def _fit(self, X: Any, y: Any, classes: Any = None) -> Self:
+        x, y = self._read(X, y, reset=True)
+        self._see_targets(y, classes)
+        self.input_scaling_ = Scaling.of(x, self.standardize)
+        self.input_shape_ = x.shape[1:]
+        self.hidden_ = tuple(parts.default_hidden(len(x)) if self.hidden is None else self.hidden)
+        self.draws_ = self._sample(x, y, None)
+        return self
+
+    def _go_on(self, X: Any, y: Any) -> Self:
+        x, y = self._read(X, y, reset=False)
+        self.draws_ = parts.joined(self.draws_, self._sample(x, y, self.draws_))
+        return self
+
+    def _read(self, X: Any, y: Any, reset: bool) -> tuple[np.ndarray, np.ndarray]:
+        pair: Any = validate_data(self, X, y, reset=reset, **self._input_rules(), **self._target_rules())
+        return pair
+
+    def _input_rules(self) -> dict[str, Any]:
+        # A network of one's own may take images; scikit-learn's rule is one row of numbers an example.
+        return {"dtype": (np.float64, np.float32), "allow_nd": self.model is not None}
+
+    def _target_rules(self) -> dict[str, Any]:
+        return {}
+
+    @abstractmethod
+    def _see_targets(self, y: np.ndarray, classes: Any) -> None:
+        """Learn what the targets are like."""
+
+    @abstractmethod
+    def _targets(self, y: np.ndarray) -> np.ndarray:
+        """Targets as the likelihood takes them."""
+
+    @abstractmethod
+    def _network(self) -> Model:
+        """The network for the data that were seen."""
+
+    def _sample(self, x: np.ndarray, y: np.ndarray, before: Draws | None) -> Draws:
+        train = (self.input_scaling_.forward(x), self._targets(y))
+        batch_size = len(x) if self.batch_size is None else min(self.batch_size, len(x))
+        prior = self._defaults.prior if self.prior is None else self.prior
+        log_prior = prior if callable(prior) else parts.default_prior(float(prior))
+        task = make_task(
+            type(self).__name__, self._network(), train, train, train, log_prior=log_prior, batch_size=batch_size
+        )
+        seed = check_random_state(self.random_state).randint(2**31 - 1)
+        key = jax.random.fold_in(jax.random.key(seed), 0 if before is None else before.num_draws)
+        options = self._sampler_options()
+        for _ in range(RETRIES):
+            try:
+                return self._run(key, task, options, before)
+            except DivergenceError as error:
+                if options.get("lr") is None or "step_size" in options:
+                    raise
+                options["lr"] /= 4
+                warnings.warn(f"{error.args[0]} Trying smaller steps, {options['lr']:.2g}.", stacklevel=4)
+        return self._run(key, task, options, before)
+
+    def _sampler_options(self) -> dict[str, Any]:
+        """Settings for a sampler by name."""
+        name = self.sampler
+        if not isinstance(name, str):
+            return {}
+        lr = LEARNING_RATE if name == "psgld" else default_learning_rate(name, self._defaults is REGRESSION)
+        options = {"lr": lr if self.learning_rate is None else self.learning_rate}
+        if self.temperature is not None:
+            options["temperature"] = self.temperature
+        elif name != "ensemble":  # Its members are modes, at temperature 0.
+            options["temperature"] = self._defaults.temperature
+        return {**options, **(self.sampler_options or {})}
+
+    def _run(self, key: Key, task: Task, options: Mapping[str, Any], before: Draws | None) -> Draws:
+        burn_in = self.burn_in if before is None else 0
+        steps = burn_in + self.num_samples * self.thinning
+        sampler = parts.build_sampler(self.sampler, task, steps, self.num_samples, options)
+        by_cycles = one_draw_a_cycle(sampler) if self.sampler in BY_CYCLES else None
+        # Members of an ensemble start anew; chains go on from where they were.
+        starts_anew = before is None or sampler.settings.get("restarts")
+        return sample(
+            key,
+            sampler,
+            task.init if starts_anew else before,
+            task.train,
+            batch_size=None if self.sampler in FULL_BATCH else task.batch_size,
+            num_samples=self.num_samples,
+            burn_in=0 if by_cycles else burn_in,
+            thinning=by_cycles or self.thinning,
+            num_chains=self.num_chains,
+            progress=bool(self.verbose),
+        )
+
+    def _inputs(self, X: Any) -> tuple[np.ndarray, int]:
+        """Inputs to predict at, as the network takes them, filled up to a round number; and how many there are."""
+        check_is_fitted(self)
+        x: Any = validate_data(self, X, reset=False, **self._input_rules())
+        return parts.filled_up(self.input_scaling_.forward(x)), len(x)
+
+    def save(self, folder: str | Path) -> None:
+        """Write the fitted estimator to a folder: JSON and safetensors, nothing that could run when it is read."""
+        check_is_fitted(self)
+        arrays = {f"draws/{name}": leaf for name, leaf in trees.named_leaves(self.draws_.positions).items()}
+        for name in self._scalings():
+            arrays |= {f"{name}/{part}": array for part, array in getattr(self, name)._asdict().items()}
+        facts = {"hidden": self.hidden_, "input_shape": self.input_shape_, "n_features_in": self.n_features_in_}
+        if hasattr(self, "feature_names_in_"):
+            facts["feature_names_in"] = self.feature_names_in_.tolist()
+        params = self.get_params(deep=False)
+        files.write(folder, type(self).__name__, params, facts | self._target_facts(), arrays)
+
+    @classmethod
+    def load(cls, folder: str | Path, **objects: Any) -> Self:
+        """The estimator that `save` wrote. Arguments that were objects of your own are given again, by name."""
+        params, facts, arrays = files.read(folder, cls.__name__, objects)
+        loaded = cls(**params)
+        loaded.hidden_, loaded.input_shape_ = tuple(facts["hidden"]), tuple(facts["input_shape"])
+        loaded.n_features_in_ = facts["n_features_in"]
+        if "feature_names_in" in facts:
+            loaded.feature_names_in_ = np.asarray(facts["feature_names_in"], object)
+        for name in loaded._scalings():
+            setattr(loaded, name, Scaling(arrays[f"{name}/mean"], arrays[f"{name}/scale"]))
+        loaded._take_target_facts(facts)
+        example = jax.ShapeDtypeStruct((1, *loaded.input_shape_), np.float32)
+        like = jax.eval_shape(loaded._network().init, jax.random.key(0), example)
+        loaded.draws_ = files.as_draws(folder, arrays, like)
+        return loaded
+
+    def _scalings(self) -> tuple[str, ...]:
+        return ("input_scaling_",)
+
+    @abstractmethod
+    def _target_facts(self) -> dict[str, Any]:
+        """What is known of the targets, as JSON holds it."""
+
+    @abstractmethod
+    def _take_target_facts(self, facts: Mapping[str, Any]) -> None:
+        """Take what `_target_facts` gave."""

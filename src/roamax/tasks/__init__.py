@@ -1,0 +1,7 @@
+"""Tasks: data, model, prior and batch size bound into one inference problem; specs and distributions of them."""
+
+from roamax.tasks.distributions import TaskDistribution, build, get, names
+from roamax.tasks.spec import TaskSpec
+from roamax.tasks.task import Task, make_task
+
+__all__ = ["Task", "TaskDistribution", "TaskSpec", "build", "get", "make_task", "names"]

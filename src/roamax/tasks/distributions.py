@@ -1,0 +1,149 @@
+"""Task distributions: what samplers are meta-trained on, those that ship and those of users."""
+
+import importlib
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from roamax.errors import InputError, check, lookup
+from roamax.tasks.spec import TaskSpec
+from roamax.tasks.task import Task
+from roamax.types import Key
+
+
+@dataclass(frozen=True)
+class TaskDistribution:
+    """A finite list of tasks or task specs, each as likely as the others."""
+
+    name: str
+    tasks: tuple[TaskSpec | Task, ...]
+
+    def __post_init__(self) -> None:
+        check(len(self.tasks) > 0, "tasks", "hold at least one task", "none")
+        for task in self.tasks:
+            check(isinstance(task, TaskSpec | Task), "tasks", "hold TaskSpec or Task", type(task).__name__)
+        twice = {name for name in self.names() if self.names().count(name) > 1}
+        check(not twice, "tasks", "have a name of its own for each", f"{sorted(twice)} twice")
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    def __iter__(self) -> Iterator[TaskSpec | Task]:
+        return iter(self.tasks)
+
+    def __getitem__(self, which: int | str) -> TaskSpec | Task:
+        if isinstance(which, str):
+            return lookup(dict(zip(self.names(), self.tasks, strict=True)), which, "task")
+        return self.tasks[which]
+
+    def names(self) -> list[str]:
+        """The names of the tasks, in their order."""
+        return [task.name for task in self.tasks]
+
+    def sample(self, key: Key) -> TaskSpec | Task:
+        """One of the tasks, drawn by `key`."""
+        return self.tasks[int(jax.random.randint(key, (), 0, len(self.tasks)))]
+
+
+def build(task: TaskSpec | Task, data_dir: str | Path | None = None) -> Task:
+    """The task that a member of a `TaskDistribution` stands for."""
+    return task if isinstance(task, Task) else task.build(data_dir)
+
+
+def names() -> list[str]:
+    """The task distributions that `get` knows."""
+    return list(SETS)
+
+
+def get(name: str) -> TaskDistribution:
+    """A task distribution: one of `names`, or `my_module:my_tasks` for one's own.
+
+    `my_tasks` is a TaskDistribution, a TaskSpec or Task, a list of these, or a function without arguments that
+    returns one of them. The module is looked for in the current folder too.
+    """
+    if ":" in name:
+        return _own(name)
+    return TaskDistribution(name, tuple(lookup(SETS, name, "tasks")()))
+
+
+def _own(name: str) -> TaskDistribution:
+    sys.path.insert(0, os.getcwd())
+    try:
+        member = _member(*name.split(":", 1))
+        found: Any = member() if callable(member) else member
+    finally:
+        sys.path.remove(os.getcwd())
+    if isinstance(found, TaskDistribution):
+        return found
+    # A Task is a tuple too, but one task.
+    if isinstance(found, Task) or not isinstance(found, list | tuple):
+        return TaskDistribution(name, (found,))
+    return TaskDistribution(name, tuple(found))
+
+
+def _member(module_name: str, attribute: str) -> Any:
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        # Another module than the one asked for is missing: that is the user's own import, and its message is better.
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise
+        raise InputError(f"`tasks` must name a module that can be imported; got {module_name!r}.") from error
+    public = {member: value for member, value in vars(module).items() if not member.startswith("_")}
+    return lookup(public, attribute, f"tasks of {module_name}")
+
+
+def paper() -> Iterator[TaskSpec]:
+    """The paper's 120 tasks: four data sets, channels {4, 8, 16}, depth 1 to 5, residual or not."""
+    data_sets = ("mnist", "fashion_mnist", "emnist_balanced", "bloodmnist")
+    for data, channels, depth, residual in itertools.product(data_sets, (4, 8, 16), range(1, 6), (False, True)):
+        yield _cnn(data, channels, depth, residual)
+
+
+def small() -> Iterator[TaskSpec]:
+    """The small distribution of the paper's ablation: one data set, four channels, depth 1 and 2."""
+    for depth, residual in itertools.product((1, 2), (False, True)):
+        yield _cnn("fashion_mnist", 4, depth, residual)
+
+
+def cpu() -> Iterator[TaskSpec]:
+    """38 tasks that two cores can work through: three data sets at 14x14, three MLPs and five CNNs each.
+
+    MLPs cost a fraction of a CNN and what is learned on them transfers; the CNNs bring shared weights, depth and
+    shortcuts. The smallest of both come again with few examples: weights that had only seen many grew the networks'
+    parameters without end on small data, into overconfidence. Two narrow MLPs at 28x28 have many inputs to a unit, for
+    which steps have to be short. Grey data sets have equal sizes, so that each network compiles once for both.
+    """
+    sizes = {"mnist": 50_000, "fashion_mnist": 50_000, "bloodmnist": 10_000}
+    for data, train_size in sizes.items():
+        for hidden in ([32], [64], [32, 32]):
+            yield TaskSpec(data, "mlp", {"hidden": hidden}, halve=True, train_size=train_size)
+        for channels, depth, residual in ((4, 1, False), (8, 1, True), (8, 2, False), (4, 2, True), (4, 3, True)):
+            yield _cnn(data, channels, depth, residual, halve=True, train_size=train_size)
+        for hidden, few in (([32], 500), ([32], 2000), ([32, 32], 2000)):
+            yield TaskSpec(data, "mlp", {"hidden": hidden}, halve=True, train_size=few)
+        yield _cnn(data, 4, 1, residual=False, halve=True, train_size=2000)
+    for data, hidden in (("fashion_mnist", 16), ("bloodmnist", 8)):
+        yield TaskSpec(data, "mlp", {"hidden": [hidden]}, train_size=sizes[data])
+
+
+def smoke() -> Iterator[TaskSpec]:
+    """Two tiny networks on the digits that ship with scikit-learn: nothing to download, a step in microseconds."""
+    for hidden in ([16], [8, 8]):
+        yield TaskSpec("digits", "mlp", {"hidden": hidden}, batch_size=32)
+
+
+SETS: dict[str, Callable[[], Iterator[TaskSpec]]] = {"paper": paper, "small": small, "cpu": cpu, "smoke": smoke}
+
+
+def _cnn(
+    data: str, channels: int, depth: int, residual: bool, *, halve: bool = False, train_size: int | None = None
+) -> TaskSpec:
+    options = {"channels": channels, "depth": depth, **({"residual": True} if residual else {})}
+    return TaskSpec(data, "cnn", options, halve=halve, train_size=train_size)
