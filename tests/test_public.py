@@ -10,8 +10,8 @@ import roamax
 NAMES = """
 BayesianClassifier BayesianRegressor
 Draws Info LearnedSampler Posterior Sampler categorical cyclical data diagnostics ensemble errors from_learning_rate
-gaussian hmc kinetic_l2e l2e landscape likelihoods meta meta_sgmcmc metrics models nuts precond_l2e predict predict_draws
-pretrained priors psgld sample schedules sghmc sgld tasks
+gaussian hmc kinetic_l2e l2e landscape likelihoods meta meta_sgmcmc metrics models nuts precond_l2e predict
+predict_draws pretrained priors psgld sample schedules sghmc sgld tasks
 """
 
 
