@@ -368,10 +368,13 @@ def files_in(folder):
 def test_fetch_then_load(monkeypatch, server, tmp_path, capsys):
     server.files["/file"] = CONTENT
     register(monkeypatch, f"{server.root}/file")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     with pytest.raises(FileError, match=r"new is not in .*: run `roamax data fetch new`, or put new\.npz"):
         data.load("new", tmp_path)
     assert data.fetch("new", tmp_path) == [tmp_path / "new/file.bin"]
-    assert "file.bin: 100%" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "file.bin" in shown
+    assert "9/9 bytes" in shown
     assert data.fetch("new", tmp_path, progress=False) == [tmp_path / "new/file.bin"]
     assert capsys.readouterr().err == ""
     assert server.counts == {"/file": 1}

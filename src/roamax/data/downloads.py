@@ -11,6 +11,7 @@ from roamax.data import archives
 from roamax.data.registry import File
 from roamax.errors import FileError
 from roamax.host.files import read_json, write_json
+from roamax.host.progress import Report, progress_bar
 
 RECORD = "checksums.json"
 """Where the data directory keeps the checksums of first downloads."""
@@ -49,7 +50,9 @@ def _download(file: File, url: str, path: Path, folder: Path, progress: bool) ->
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _stream(url, temporary, path.name, file.num_bytes if progress else None)
+        show = None if progress else False
+        with progress_bar(path.name, file.num_bytes, show=show, note="", in_bytes=True) as report:
+            _stream(url, temporary, path.name, _Bar(file.num_bytes, report))
         _check(file, temporary, folder, f"What {urlsplit(url).hostname} serves as {path.name}")
         os.replace(temporary, path)
     except OSError as error:
@@ -58,16 +61,33 @@ def _download(file: File, url: str, path: Path, folder: Path, progress: bool) ->
         temporary.unlink(missing_ok=True)
 
 
-def _stream(url: str, target: Path, name: str, expected_bytes: int | None) -> None:
-    """Write what `url` serves to `target`, with a progress bar if `expected_bytes` are given."""
+class _Bar:
+    """A progress bar in the form that pooch asks for; it counts whole chunks, so the last may be too long."""
+
+    def __init__(self, size: int, report: Report):
+        self.size, self.done, self.report = size, 0, report
+        self.total = size  # which pooch sets to what the server says
+
+    def update(self, num_bytes: int) -> None:
+        self.done = min(self.done + num_bytes, self.size)
+        self.report(self.done, "")
+
+    def reset(self) -> None:
+        self.done = 0
+
+    def close(self) -> None:
+        pass
+
+
+def _stream(url: str, target: Path, name: str, bar: _Bar) -> None:
+    """Write what `url` serves to `target`."""
     import pooch
     import requests
-    from tqdm import tqdm
 
-    bar: Any = None if expected_bytes is None else tqdm(desc=name, total=expected_bytes, unit="B", unit_scale=True)
     # Gzipped files are wanted as they are, not as a transfer encoding to undo on the way.
     options = {"timeout": SECONDS_TO_WAIT, "headers": {"Accept-Encoding": "identity"}}
-    get = pooch.HTTPDownloader(progressbar=bar or False, chunk_size=2**18, **options)
+    given: Any = bar  # which pooch declares to be a bool, and takes all the same
+    get = pooch.HTTPDownloader(progressbar=given, chunk_size=2**18, **options)
     host = urlsplit(url).hostname
     try:
         get(url, str(target), None)
@@ -78,9 +98,6 @@ def _stream(url: str, target: Path, name: str, expected_bytes: int | None) -> No
         raise FileError(f"{name} could not be fetched: {host} did not answer in {SECONDS_TO_WAIT} s.") from error
     except requests.RequestException as error:
         raise FileError(f"{name} could not be fetched: no connection to {host}, or it broke.") from error
-    finally:
-        if bar is not None:
-            bar.close()
 
 
 def verify(file: File, folder: Path) -> None:

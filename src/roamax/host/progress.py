@@ -10,7 +10,7 @@ Item = TypeVar("Item")
 
 
 def followed(title: str, items: Iterable[Item], total: int, show: bool | None = None) -> Iterator[Item]:
-    """The items, with a bar that shows how many of them are done."""
+    """Yield the items, with a bar that shows how many of them are done."""
     with progress_bar(title, total, show=show, note="") as report:
         for number, item in enumerate(items):
             yield item
@@ -19,13 +19,25 @@ def followed(title: str, items: Iterable[Item], total: int, show: bool | None = 
 
 @contextmanager
 def progress_bar(
-    title: str, total: int, done: int = 0, show: bool | None = None, note: str = "compiling"
+    title: str,
+    total: int,
+    done: int = 0,
+    show: bool | None = None,
+    note: str = "compiling",
+    in_bytes: bool = False,
 ) -> Iterator[Report]:
-    """A bar for `total` steps of which `done` are behind us: call it with the steps done and a note.
+    """Show a bar for `total` steps; call what it yields with the number of steps done and a note.
 
-    Steps None are as many as before; the first note is what goes on until the first call.
+    Args:
+        title: What is being done.
+        total: The number of steps, or of bytes.
+        done: How many of them are done already.
+        show: Whether to show the bar; None shows it where standard error is a terminal.
+        note: What happens until the first call.
+        in_bytes: Whether to count in kB, MB and GB.
 
-    `show=None` shows it where standard error is a terminal.
+    Yields:
+        The function to call; steps None leave the bar where it is.
     """
     if not (sys.stderr.isatty() if show is None else show):
         yield lambda steps, note: None
@@ -36,7 +48,7 @@ def progress_bar(
     columns = [
         progress.TextColumn("{task.description}"),
         progress.BarColumn(bar_width=24),
-        progress.MofNCompleteColumn(),
+        progress.DownloadColumn() if in_bytes else progress.MofNCompleteColumn(),
         progress.TimeRemainingColumn(compact=True),
         progress.TextColumn("{task.fields[note]}"),
     ]
