@@ -218,3 +218,35 @@ def test_long_cycles_end_in_finite_numbers():
     last = state._replace(step=jnp.asarray(length - 1, jnp.int32))
     after, _ = sampler.step(jax.random.key(1), last, target.data)
     assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(after))
+
+
+FLAT = roamax.Posterior(lambda params, batch: 0 * batch, lambda params: 0 * jnp.sum(params["theta"]), 1)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 4.0])
+def test_cyclical_explores_without_noise_and_samples_at_its_temperature(temperature):
+    length, exploring = 10, 6
+    sampler = roamax.cyclical(
+        FLAT, step_size=0.1, friction=2.0, cycle_length=length, exploration_ratio=0.6, temperature=temperature
+    )
+    start = sampler.init(jax.random.key(0), {"theta": jnp.zeros(10_000)})
+    start = start._replace(momentum={"theta": jnp.zeros(10_000)})
+    step = jax.jit(sampler.step)
+    for number in range(2 * length):
+        after, _ = step(jax.random.key(1), start._replace(step=jnp.asarray(number, jnp.int32)), jnp.zeros(1))
+        place = number % length
+        # From rest and on flat ground the momentum is the noise alone, N(0, 2 C epsilon T), and C epsilon is constant.
+        expected = 0.0 if place < exploring else np.sqrt(2 * 0.2 * temperature)
+        np.testing.assert_allclose(np.std(after.momentum["theta"]), expected, rtol=0.03, err_msg=str(place))
+
+
+def test_an_ensemble_starts_each_member_with_a_fresh_optimizer():
+    target = TARGETS["2d"]
+    sampler = roamax.ensemble(target.posterior, member_steps=5, learning_rate=0.1, momentum=0.9)
+    state = sampler.init(jax.random.key(0), {"theta": jnp.ones(2)})
+    for _ in range(5):
+        state, _ = sampler.step(jax.random.key(1), state, target.data)
+    fresh = sampler.init(jax.random.key(0), state.position)
+    after, _ = sampler.step(jax.random.key(1), state, target.data)
+    expected, _ = sampler.step(jax.random.key(1), fresh, target.data)
+    np.testing.assert_allclose(after.position["theta"], expected.position["theta"], rtol=1e-6)

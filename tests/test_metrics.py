@@ -192,3 +192,10 @@ def test_bad_input_is_one_line(call, message):
 def test_double_precision_is_kept(float64, draws, labels):
     probs = draws.mean(0)
     np.testing.assert_allclose(metrics.nll(probs, labels), log_loss(labels, probs, labels=range(CLASSES)), rtol=1e-13)
+
+
+def test_calibration_error_has_fifteen_bins_by_default():
+    # One right and one wrong, in two of fifteen bins but in one of ten.
+    predictions, labels = [[0.62, 0.38], [0.68, 0.32]], [0, 1]
+    np.testing.assert_allclose(metrics.ece(predictions, labels), (0.38 + 0.68) / 2, rtol=1e-5)
+    np.testing.assert_allclose(metrics.ece(predictions, labels, bins=10), 0.15, rtol=1e-5)

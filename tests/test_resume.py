@@ -116,3 +116,48 @@ def test_what_a_dead_process_left_half_written_is_swept_away(tmp_path):
         path.write_bytes(b"half a ch")
     run(tmp_path / "run", num_samples=4)
     assert (left.exists(), under_way.exists()) == (False, True)
+
+
+def test_damage_is_seen_when_a_run_resumes(tmp_path):
+    run(tmp_path / "run", num_samples=3)
+    draw = tmp_path / "run" / "draws" / "draw-000001-chain-000.safetensors"
+    whole = draw.read_bytes()
+    draw.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(FileError, match=r"draw-000001-chain-000.safetensors is damaged"):
+        theta(run(tmp_path / "run", num_samples=4))
+    draw.write_bytes(whole)
+
+    pointer = tmp_path / "run" / "state" / "checkpoint.json"
+    facts = json.loads(pointer.read_text())
+    pointer.write_text(json.dumps(facts | {"seconds": facts["seconds"] + 1}))
+    with pytest.raises(FileError, match=r"checkpoint.json is damaged"):
+        run(tmp_path / "run", num_samples=5)
+
+
+def test_a_run_ends_with_one_checkpoint_of_its_last_step(tmp_path):
+    draws = run(tmp_path / "seldom", checkpoint_seconds=1e9)
+    run(tmp_path / "often", checkpoint_seconds=0.0)
+    for name in ("seldom", "often"):
+        (state,) = (tmp_path / name / "state").glob("*.safetensors")
+        assert state.stem == f"step-{draws.steps[-1]:012d}"
+
+
+def test_what_is_renamed_into_place_has_reached_the_disk(tmp_path, monkeypatch):
+    synced = set()
+    fsync, replace = os.fsync, os.replace
+
+    def syncing(descriptor):
+        synced.add(os.fstat(descriptor).st_ino)
+        fsync(descriptor)
+
+    def replacing(source, target):
+        # The machine loses its power here: what was only in memory is gone.
+        if os.stat(source).st_ino not in synced:
+            os.truncate(source, 0)
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", syncing)
+    monkeypatch.setattr(os, "replace", replacing)
+    draws = run(tmp_path / "run", num_samples=3)
+    np.testing.assert_array_equal(theta(roamax.Draws.load(tmp_path / "run")), theta(draws))
+    run(tmp_path / "run", num_samples=4)
