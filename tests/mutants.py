@@ -50,64 +50,173 @@ class Mutant(NamedTuple):
 
 MUTANTS = (
     # Samplers
-    Mutant("sghmc moves by the old momentum", "samplers/sghmc.py", "(1.0, state.position), (epsilon, momentum)",
-           "(1.0, state.position), (epsilon, state.momentum)", "tests/test_known_answers.py -k new_momentum"),
-    Mutant("sghmc has half the noise", "samplers/sghmc.py", "jnp.sqrt(2 * friction * epsilon * temperature)",
-           "jnp.sqrt(friction * epsilon * temperature)", "tests/test_known_answers.py -k stationary_moments"),
-    Mutant("sgld has twice the noise", "samplers/sgld.py", "jnp.sqrt(2 * epsilon * temperature)",
-           "jnp.sqrt(4 * epsilon * temperature)", "tests/test_known_answers.py -k stationary_moments"),
-    Mutant("psgld without Gamma", "samplers/psgld.py", "if curvature is not None:", "if False:",
-           "tests/test_known_answers.py -k psgld_needs_gamma"),
-    Mutant("cyclical at temperature 1", "samplers/cyclical.py", "CyclicalSwitch(temperature, ", "CyclicalSwitch(1.0, ",
-           "tests/test_known_answers.py -k explores_without_noise"),
-    Mutant("cyclical's switch off by one", "schedules.py", "step % self.cycle_length < self.exploration_steps",
-           "step % self.cycle_length <= self.exploration_steps", "tests/test_known_answers.py -k explores_without_noise"),
-    Mutant("cosine that ends in 0", "schedules.py",
-           "left = jnp.asarray(self.cycle_length - step % self.cycle_length, float) / self.cycle_length",
-           "left = 1 - jnp.asarray(step % self.cycle_length + 1, float) / self.cycle_length",
-           "tests/test_known_answers.py -k long_cycles"),
-    Mutant("an optimizer's state from member to member", "samplers/ensemble.py", "return start(position, state.step)",
-           "return state._replace(position=position)", "tests/test_known_answers.py -k fresh_optimizer"),
-    Mutant("hmc ignores its temperature", "samplers/hmc.py",
-           "return -posterior.energy(position, batch) / jnp.asarray(temperature, dtype)",
-           "return -posterior.energy(position, batch)", "tests/test_known_answers.py -k stationary_moments"),
-    Mutant("l2e's averages from the gradient before", "samplers/learned/l2e.py",
-           "decays * state.averages + (1 - decays) * mean_gradient[None]", "decays * state.averages + 0 * mean_gradient[None]",
-           "tests/test_learned.py -k l2e_is_its_equations"),
-    Mutant("features divided by the sum of squares", "samplers/learned/_groups.py",
-           "means = totals / jnp.expand_dims(sizes, tuple(range(1, totals.ndim)))", "means = totals",
-           "tests/test_learned.py -k l2e_is_its_equations"),
-    Mutant("the recipe without Gamma_theta", "samplers/learned/_recipe.py", "theta + eps * (q * r + temp * gamma)",
-           "theta + eps * (q * r)", "tests/test_learned.py -k keeps_a_gaussian"),
+    Mutant(
+        "sghmc moves by the old momentum",
+        "samplers/sghmc.py",
+        "(1.0, state.position), (epsilon, momentum)",
+        "(1.0, state.position), (epsilon, state.momentum)",
+        "tests/test_known_answers.py -k new_momentum",
+    ),
+    Mutant(
+        "sghmc has half the noise",
+        "samplers/sghmc.py",
+        "jnp.sqrt(2 * friction * epsilon * temperature)",
+        "jnp.sqrt(friction * epsilon * temperature)",
+        "tests/test_known_answers.py -k stationary_moments",
+    ),
+    Mutant(
+        "sgld has twice the noise",
+        "samplers/sgld.py",
+        "jnp.sqrt(2 * epsilon * temperature)",
+        "jnp.sqrt(4 * epsilon * temperature)",
+        "tests/test_known_answers.py -k stationary_moments",
+    ),
+    Mutant(
+        "psgld without Gamma",
+        "samplers/psgld.py",
+        "if curvature is not None:",
+        "if False:",
+        "tests/test_known_answers.py -k psgld_needs_gamma",
+    ),
+    Mutant(
+        "cyclical at temperature 1",
+        "samplers/cyclical.py",
+        "CyclicalSwitch(temperature, ",
+        "CyclicalSwitch(1.0, ",
+        "tests/test_known_answers.py -k explores_without_noise",
+    ),
+    Mutant(
+        "cyclical's switch off by one",
+        "schedules.py",
+        "step % self.cycle_length < self.exploration_steps",
+        "step % self.cycle_length <= self.exploration_steps",
+        "tests/test_known_answers.py -k explores_without_noise",
+    ),
+    Mutant(
+        "cosine that ends in 0",
+        "schedules.py",
+        "left = jnp.asarray(self.cycle_length - step % self.cycle_length, float) / self.cycle_length",
+        "left = 1 - jnp.asarray(step % self.cycle_length + 1, float) / self.cycle_length",
+        "tests/test_known_answers.py -k long_cycles",
+    ),
+    Mutant(
+        "an optimizer's state from member to member",
+        "samplers/ensemble.py",
+        "return start(position, state.step)",
+        "return state._replace(position=position)",
+        "tests/test_known_answers.py -k fresh_optimizer",
+    ),
+    Mutant(
+        "hmc ignores its temperature",
+        "samplers/hmc.py",
+        "return -posterior.energy(position, batch) / jnp.asarray(temperature, dtype)",
+        "return -posterior.energy(position, batch)",
+        "tests/test_known_answers.py -k stationary_moments",
+    ),
+    Mutant(
+        "l2e's averages from the gradient before",
+        "samplers/learned/l2e.py",
+        "decays * state.averages + (1 - decays) * mean_gradient[None]",
+        "decays * state.averages + 0 * mean_gradient[None]",
+        "tests/test_learned.py -k l2e_is_its_equations",
+    ),
+    Mutant(
+        "features divided by the sum of squares",
+        "samplers/learned/_groups.py",
+        "means = totals / jnp.expand_dims(sizes, tuple(range(1, totals.ndim)))",
+        "means = totals",
+        "tests/test_learned.py -k l2e_is_its_equations",
+    ),
+    Mutant(
+        "the recipe without Gamma_theta",
+        "samplers/learned/_recipe.py",
+        "theta + eps * (q * r + temp * gamma)",
+        "theta + eps * (q * r)",
+        "tests/test_learned.py -k keeps_a_gaussian",
+    ),
     # Posterior
-    Mutant("the prior counted once a batch", "posterior.py", "jnp.sum(log_likelihood) - self.log_prior(params)",
-           "(jnp.sum(log_likelihood) + self.log_prior(params))", "tests/test_posterior.py"),
-    Mutant("labels that wrap", "likelihoods.py", 'mode="fill"', 'mode="wrap"', "tests/test_sampling.py -k outside_the_classes"),
+    Mutant(
+        "the prior counted once a batch",
+        "posterior.py",
+        "jnp.sum(log_likelihood) - self.log_prior(params)",
+        "(jnp.sum(log_likelihood) + self.log_prior(params))",
+        "tests/test_posterior.py",
+    ),
+    Mutant(
+        "labels that wrap",
+        "likelihoods.py",
+        'mode="fill"',
+        'mode="wrap"',
+        "tests/test_sampling.py -k outside_the_classes",
+    ),
     # Sampling and runs
-    Mutant("no checkpoint at the end", "sampling/runner.py", "(is_due or not pending)", "is_due",
-           "tests/test_resume.py -k one_checkpoint"),
-    Mutant("old checkpoints kept", "runs/checkpoint.py", "if old.name != name:", "if False:",
-           "tests/test_resume.py -k one_checkpoint"),
+    Mutant(
+        "no checkpoint at the end",
+        "sampling/runner.py",
+        "(is_due or not pending)",
+        "is_due",
+        "tests/test_resume.py -k one_checkpoint",
+    ),
+    Mutant(
+        "old checkpoints kept",
+        "runs/checkpoint.py",
+        "if old.name != name:",
+        "if False:",
+        "tests/test_resume.py -k one_checkpoint",
+    ),
     Mutant("no fsync", "host/files.py", "os.fsync(file.fileno())", "pass", "tests/test_resume.py -k reached_the_disk"),
-    Mutant("checksums not compared", "host/files.py", "if sha256 is not None and checksum(content) != sha256:", "if False:",
-           "tests/test_resume.py -k damage"),
-    Mutant("seals not compared", "host/files.py", "(seal is not None and seal != _seal(value))", "False",
-           "tests/test_resume.py -k damage"),
-    Mutant("one order for all chains", "sampling/runner.py", "jax.random.fold_in(key, chain))(jnp.arange(num_chains))",
-           "jax.random.fold_in(key, 0 * chain))(jnp.arange(num_chains))", "tests/test_sampling.py -k own_order"),
-    Mutant("divergence goes unseen", "sampling/runner.py", "if not bad.any():", "if True:",
-           "tests/test_sampling.py -k diverging"),
+    Mutant(
+        "checksums not compared",
+        "host/files.py",
+        "if sha256 is not None and checksum(content) != sha256:",
+        "if False:",
+        "tests/test_resume.py -k damage",
+    ),
+    Mutant(
+        "seals not compared",
+        "host/files.py",
+        "(seal is not None and seal != _seal(value))",
+        "False",
+        "tests/test_resume.py -k damage",
+    ),
+    Mutant(
+        "one order for all chains",
+        "sampling/runner.py",
+        "jax.random.fold_in(key, chain))(jnp.arange(num_chains))",
+        "jax.random.fold_in(key, 0 * chain))(jnp.arange(num_chains))",
+        "tests/test_sampling.py -k own_order",
+    ),
+    Mutant(
+        "divergence goes unseen",
+        "sampling/runner.py",
+        "if not bad.any():",
+        "if True:",
+        "tests/test_sampling.py -k diverging",
+    ),
     # Evaluation
-    Mutant("ECE with ten bins", "evaluation/metrics.py", "def ece(predictions: ArrayLike, labels: ArrayLike, bins: int = 15)",
-           "def ece(predictions: ArrayLike, labels: ArrayLike, bins: int = 10)", "tests/test_metrics.py -k calibration_error"),
-    Mutant("total variation without its half", "evaluation/metrics.py", "", "", "tests/test_metrics.py -k total_variation"),
+    Mutant(
+        "ECE with ten bins",
+        "evaluation/metrics.py",
+        "def ece(predictions: ArrayLike, labels: ArrayLike, bins: int = 15)",
+        "def ece(predictions: ArrayLike, labels: ArrayLike, bins: int = 10)",
+        "tests/test_metrics.py -k calibration_error",
+    ),
     # Meta-training
-    Mutant("clipping after Adam", "meta/outer.py", "optax.chain(optax.clip_by_global_norm(config.clip_norm), adam)",
-           "optax.chain(adam, optax.clip_by_global_norm(config.clip_norm))", "tests/test_meta.py -k outer_optimizer"),
-    Mutant("KL not divided by the number of data", "meta/objectives.py",
-           "jnp.mean(energies + entropy_gradient) / draw.posterior.num_data", "jnp.mean(energies + entropy_gradient)",
-           "tests/test_meta.py -k kl"),
-)  # fmt: skip
+    Mutant(
+        "clipping after Adam",
+        "meta/outer.py",
+        "optax.chain(optax.clip_by_global_norm(config.clip_norm), adam)",
+        "optax.chain(adam, optax.clip_by_global_norm(config.clip_norm))",
+        "tests/test_meta.py -k outer_optimizer",
+    ),
+    Mutant(
+        "KL not divided by the number of data",
+        "meta/objectives.py",
+        "jnp.mean(energies + entropy_gradient) / draw.posterior.num_data",
+        "jnp.mean(energies + entropy_gradient)",
+        "tests/test_meta.py -k kl",
+    ),
+)
 
 
 def main(words: list[str]) -> int:
@@ -116,7 +225,9 @@ def main(words: list[str]) -> int:
     for mutant in chosen:
         mutant.check()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        survivors = [mutant.name for mutant, lives in zip(chosen, pool.map(Mutant.survives, chosen), strict=True) if lives]
+        survivors = [
+            mutant.name for mutant, lives in zip(chosen, pool.map(Mutant.survives, chosen), strict=True) if lives
+        ]
     for name in survivors:
         print(f"survived: {name}")
     print(f"{len(chosen) - len(survivors)} of {len(chosen)} caught")

@@ -193,6 +193,17 @@ def test_predictions_average_over_draws_and_do_not_depend_on_the_batch_size():
     np.testing.assert_allclose(std, np.sqrt(0.25 + means.var(axis=0)), rtol=1e-4)
 
 
+@pytest.mark.parametrize("offset", [0.0, 1e2, 1e4, 1e6])
+def test_the_predicted_deviation_survives_targets_far_from_zero(offset):
+    shifts = np.asarray([0.0, 0.5, -0.5, 1.0])
+
+    def normal(params, x):
+        return offset + params["shift"] + 0 * x, jnp.asarray(0.3)
+
+    _, std = roamax.predict(normal, [{"shift": jnp.float32(shift)} for shift in shifts], jnp.zeros(3))
+    np.testing.assert_allclose(std, np.sqrt(0.09 + shifts.var()), rtol=1e-5)
+
+
 def test_draws_by_index_and_by_iteration():
     draws = run(num_chains=2)
     assert (draws.num_chains, draws.num_draws, len(draws)) == (2, 6, 12)

@@ -38,21 +38,18 @@ def predict(apply_fn: ApplyFn, draws: Draws | Iterable[Params], x: Any, *, batch
     batches = _batches(x, batch_size)
     for params in draws:
         params = jax.device_put(params)
-        if totals is None:
-            totals = [_moments(apply_fn, params, batch) for batch in batches]
-        else:
-            totals = [
-                _add_moments(apply_fn, params, batch, total) for batch, total in zip(batches, totals, strict=True)
-            ]
         count += 1
+        if totals is None:
+            totals = [_begin(apply_fn, params, batch) for batch in batches]
+        else:
+            totals = [_add(apply_fn, params, batch, total, count) for batch, total in zip(batches, totals, strict=True)]
     check(totals is not None, "draws", "hold at least one draw", "none")
     assert totals is not None
     length = trees.leading_length(x, "x")
-    mean = jax.tree.map(lambda *parts: np.concatenate([np.asarray(part) for part in parts])[:length] / count, *totals)
-    if not isinstance(mean, tuple):
-        return mean
-    first, second = mean
-    return Normal(first, np.sqrt(np.maximum(second - first**2, 0)))
+    total = jax.tree.map(lambda *parts: np.concatenate([np.asarray(part) for part in parts])[:length], *totals)
+    if not isinstance(total, _Moments):
+        return total / count
+    return Normal(np.asarray(total.first + total.offset), np.sqrt(total.noise + total.spread / count))
 
 
 def predict_draws(
@@ -84,18 +81,44 @@ def _batches(x: Any, batch_size: int) -> list[Any]:
     return [cut(start) for start in range(0, length, size)]
 
 
+class _Moments(NamedTuple):
+    """Running moments of the draws' means, by Welford's method, relative to the first draw's.
+
+    A second moment minus a squared mean would lose the variance to rounding where targets are far from 0.
+    """
+
+    first: jax.Array
+    offset: jax.Array
+    """The mean of the means so far, minus `first`."""
+    spread: jax.Array
+    """The sum of squared distances to that mean."""
+    noise: jax.Array
+    """The mean of the squared scales."""
+
+
 @partial(jax.jit, static_argnums=0)
-def _moments(apply_fn: ApplyFn, params: Params, x: Any) -> Any:
+def _begin(apply_fn: ApplyFn, params: Params, x: Any) -> Any:
     output = apply_fn(params, x)
     if not isinstance(output, tuple):
         return jax.nn.softmax(output)
     mean, scale = output
-    return mean, jnp.broadcast_to(scale, mean.shape) ** 2 + mean**2
+    return _Moments(mean, jnp.zeros_like(mean), jnp.zeros_like(mean), jnp.broadcast_to(scale, mean.shape) ** 2)
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=3)
-def _add_moments(apply_fn: ApplyFn, params: Params, x: Any, total: Any) -> Any:
-    return jax.tree.map(jnp.add, total, _moments(apply_fn, params, x))
+def _add(apply_fn: ApplyFn, params: Params, x: Any, total: Any, count: jax.Array | int) -> Any:
+    """Add the draw of number `count`, counted from 1."""
+    output = apply_fn(params, x)
+    if not isinstance(output, tuple):
+        return total + jax.nn.softmax(output)
+    mean, scale = output
+    weight = jnp.asarray(1 / jnp.asarray(count, float), mean.dtype)
+    distance = mean - total.first
+    offset = total.offset + weight * (distance - total.offset)
+    spread = total.spread + (distance - total.offset) * (distance - offset)
+    return _Moments(
+        total.first, offset, spread, total.noise + weight * (jnp.broadcast_to(scale, mean.shape) ** 2 - total.noise)
+    )
 
 
 @partial(jax.jit, static_argnums=0)
