@@ -11,6 +11,7 @@ import numpy as np
 from roamax import models, priors
 from roamax.likelihoods import categorical
 from roamax.posterior import Posterior
+from roamax.sampling.loop import unroll
 from roamax.types import Batch, Params, Sampler
 
 BATCH = 128
@@ -47,10 +48,7 @@ def in_scan(sampler: Sampler, position: Params, batch: Batch, steps: int) -> Cal
 
     @partial(jax.jit, donate_argnums=0)
     def run(state: Any, key: jax.Array) -> Any:
-        def step(state: Any, key: jax.Array) -> tuple[Any, None]:
-            return sampler.step(key, state, batch)[0], None
-
-        return jax.lax.scan(step, state, jax.random.split(key, steps))[0]
+        return unroll(sampler, key, state, lambda step: batch, steps)[0]
 
     return turns(run, sampler.init(jax.random.key(0), jax.tree.map(jnp.copy, position)))
 

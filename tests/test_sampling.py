@@ -13,7 +13,7 @@ import pytest
 
 import roamax
 from roamax.errors import DivergenceError, InputError
-from roamax.sampling import runner
+from roamax.sampling import loop, runner
 from roamax.sampling.batches import batch_source
 from targets import linear_regression
 
@@ -135,7 +135,7 @@ def test_however_a_run_is_cut_it_compiles_once_and_gives_the_same_draws(monkeypa
     cut = run(sampler=sampler)
     np.testing.assert_array_equal(whole.positions["theta"], cut.positions["theta"])
     source = batch_source(TARGET.data, 8, 50)
-    assert runner._segment(sampler.step, source.read, 1)._cache_size() == 1
+    assert loop.segment(sampler.step, source.read, 1)._cache_size() == 1
 
 
 def test_a_diverging_chain_is_named_and_its_draws_are_kept():

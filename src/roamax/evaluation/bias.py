@@ -5,7 +5,7 @@ target a few functions are watched: its coordinates, or the predictions of a net
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ import numpy as np
 from roamax.errors import check
 from roamax.posterior import Posterior
 from roamax.samplers.hmc import nuts
+from roamax.sampling.loop import unroll
 from roamax.sampling.runner import sample
 from roamax.types import Batch, Key, Params, Sampler
 
@@ -142,17 +143,14 @@ def _run(sampler: Sampler, target: Target, key: Key, starts: Params, burn_in: in
     every = num_steps // 100
 
     def chain(key: Key, start: Params) -> jax.Array:
-        def steps(state, first, count):
-            def step(i, state):
-                return sampler.step(jax.random.fold_in(key, first + i), state, target.data)[0]
+        def run(state: Any, first: int | jax.Array, count: int) -> Any:
+            return unroll(sampler, key, state, lambda step: target.data, count, first=first)[0]
 
-            return jax.lax.fori_loop(0, count, step, state)
-
-        def moment(state, number):
-            state = steps(state, burn_in + number * every, every)
+        def moment(state: Any, number: jax.Array) -> tuple[Any, jax.Array]:
+            state = run(state, burn_in + number * every, every)
             return state, target.watch(state.position)
 
-        state = steps(sampler.init(key, start), 0, burn_in)
+        state = run(sampler.init(key, start), 0, burn_in)
         return jax.lax.scan(moment, state, jnp.arange(100))[1]
 
     count = len(jax.tree.leaves(starts)[0])

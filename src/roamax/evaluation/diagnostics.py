@@ -20,6 +20,7 @@ import numpy as np
 from roamax.errors import check
 from roamax.numerics import trees
 from roamax.posterior import Posterior
+from roamax.sampling.loop import unroll
 from roamax.types import Key, Params, Sampler
 
 BLOCK_PARAMETERS = 2**16
@@ -217,15 +218,17 @@ def _long_run_moments(
     def run(key: Key) -> tuple[jax.Array, jax.Array]:
         state = chain.init(key, centre + root @ jax.random.normal(jax.random.fold_in(key, 0), centre.shape))
 
-        def step(carry: Any, i: jax.Array) -> tuple[Any, None]:
-            state, first, second = carry
-            state, _ = chain.step(jax.random.fold_in(key, i + 1), state, batch)
-            offset = jnp.where(i >= burn_in, state.position - centre, 0)
-            return (state, first + offset, second + jnp.outer(offset, offset)), None
-
-        start = (state, jnp.zeros_like(centre), jnp.zeros_like(precision))
-        (_, first, second), _ = jax.lax.scan(step, start, jnp.arange(burn_in + num_steps))
-        return first / num_steps, second / num_steps
+        state, _ = unroll(chain, key, state, lambda step: batch, burn_in, first=1)
+        _, offsets = unroll(
+            chain,
+            key,
+            state,
+            lambda step: batch,
+            num_steps,
+            first=1 + burn_in,
+            observe=lambda step: step.after.position - centre,
+        )
+        return offsets.mean(0), offsets.T @ offsets / num_steps
 
     first, second = jax.jit(jax.vmap(run))(jax.random.split(key, num_chains))
     return np.asarray(first, np.float64), np.asarray(second, np.float64)

@@ -23,6 +23,7 @@ from roamax.posterior import Posterior
 from roamax.samplers.learned import _network
 from roamax.samplers.learned.l2e import DECAYS, DEFAULTS, WIDTHS
 from roamax.sampling.batches import batch_source
+from roamax.sampling.loop import Step, unroll
 from roamax.types import Batch, Key, MetaParams, Params, Sampler
 
 BATCH_SIZE = 1024
@@ -184,23 +185,24 @@ def step_norms(
     source = batch_source(data, batch_size, num_steps)
     state = sampler.init(state_key, jax.tree.map(jnp.asarray, init_position))
 
-    @jax.jit
-    def run(state: Any, shared: Any, own: Any, start: jax.Array, steps: jax.Array) -> tuple[Any, StepNorms]:
-        def move(state: Any, step: jax.Array) -> tuple[Any, StepNorms]:
-            batch = source.read(shared, own, data_key, step, start)
-            new_state, _ = sampler.step(jax.random.fold_in(step_key, step), state, batch)
-            moved = jax.tree.map(jnp.subtract, new_state.position, state.position)
-            nll = -jnp.mean(posterior.log_likelihood(state.position, batch))
-            return new_state, StepNorms(trees.squared_norm(moved), nll)
+    def observe(step: Step) -> StepNorms:
+        moved = jax.tree.map(jnp.subtract, step.after.position, step.before.position)
+        nll = -jnp.mean(posterior.log_likelihood(step.before.position, step.batch))
+        return StepNorms(trees.squared_norm(moved), nll)
 
-        return jax.lax.scan(move, state, steps)
+    @partial(jax.jit, static_argnums=5)
+    def run(state: Any, shared: Any, own: Any, start: jax.Array, first: jax.Array, count: int) -> tuple[Any, StepNorms]:
+        def batch_at(step: jax.Array) -> Batch:
+            return source.read(shared, own, data_key, step, start)
+
+        return unroll(sampler, step_key, state, batch_at, count, first=first, observe=observe)
 
     records, step = [], 0
     while step < num_steps:
         window = source.window(step, data_key[None])
         stop = int(min(window.stop, num_steps))
-        own = jax.tree.map(lambda leaf: leaf[0], window.per_chain)
-        state, record = run(state, window.shared, own, jnp.int32(window.start), jnp.arange(step, stop))
+        own = trees.at(window.per_chain, 0)
+        state, record = run(state, window.shared, own, jnp.int32(window.start), jnp.int32(step), stop - step)
         records.append(jax.tree.map(np.asarray, record))
         step = stop
     return jax.tree.map(lambda *parts: np.concatenate(parts), *records)

@@ -29,6 +29,11 @@ def linear(*terms: tuple[jax.Array | float, Params]) -> Params:
     return jax.tree.map(combine, *operands)
 
 
+def at(tree: Any, index: Any) -> Any:
+    """Return the tree of `leaf[index]`."""
+    return jax.tree.map(lambda leaf: leaf[index], tree)
+
+
 def size(tree: Params) -> int:
     """How many scalars a tree holds."""
     return sum(math.prod(jnp.shape(leaf)) for leaf in jax.tree.leaves(tree))

@@ -1,12 +1,7 @@
-"""The runner: compiled segments between which the host keeps draws, writes checkpoints and shows progress.
-
-A segment is one `while_loop` whose first and last step are arguments, so a run compiles once however its segments
-are cut, and a resumed run executes the very program of an unbroken one.
-"""
+"""The runner: compiled segments between which the host keeps draws, writes checkpoints and shows progress."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +17,8 @@ from roamax.host.progress import Report, progress_bar
 from roamax.numerics import trees
 from roamax.sampling.batches import BatchSource, Window, batch_source
 from roamax.sampling.draws import Draws, FolderStore, MemoryStore, Store
-from roamax.types import Batch, Key, Params, Sampler
+from roamax.sampling.loop import Segment, segment
+from roamax.types import Key, Params, Sampler
 
 CHECKPOINT_SECONDS = 30.0
 SEGMENT_SECONDS = 0.5
@@ -74,7 +70,7 @@ def sample(
     keys = jax.vmap(lambda chain: jax.random.fold_in(key, chain))(jnp.arange(num_chains))
     positions = _initial_positions(init_position, keys)
     states = jax.vmap(sampler.init)(_purpose(keys, 1), positions)
-    like = _first_chain(positions)
+    like = trees.at(positions, 0)
 
     if out is None:
         run = _Run(sampler, keys, draw_steps, MemoryStore(num_chains), None, checkpoint_seconds, progress)
@@ -160,9 +156,9 @@ class _Run(NamedTuple):
         interrupted: Callable[[], bool],
     ) -> None:
         groups = _groups(len(self.keys))
-        segment = _segment(self.sampler.step, source.read, len(self.keys) // len(groups))
+        run_segment = segment(self.sampler.step, source.read, len(self.keys) // len(groups))
         data_keys, step_keys = _purpose(self.keys, 2), _purpose(self.keys, 3)
-        parts = [_place((_part(states, g), _part(step_keys, g), _part(data_keys, g)), g) for g in groups]
+        parts = [_place(trees.at((states, step_keys, data_keys), g.chains), g) for g in groups]
         window, inputs = None, []
         pending = [s for s in self.draw_steps if s > step]
         length, started, saved_at = 1, time.monotonic() - seconds, time.monotonic()
@@ -173,7 +169,7 @@ class _Run(NamedTuple):
             stop = int(min(pending[0], window.stop, step + length))
             begun = time.monotonic()
             ends = [
-                segment(*part, *given, np.int32(window.start), np.int32(step), np.int32(stop))
+                run_segment(*part, *given, np.int32(window.start), np.int32(step), np.int32(stop))
                 for part, given in zip(parts, inputs, strict=True)
             ]
             parts = [(end.states, *part[1:]) for part, end in zip(parts, ends, strict=True)]
@@ -196,7 +192,7 @@ class _Run(NamedTuple):
                 raise KeyboardInterrupt
             report(step, f"energy {float(np.mean(ends[0].energies)):.5g} · {rate:,.0f} steps/s")
 
-    def _stop_if_diverged(self, ends: "list[_Segment]", step: int) -> None:
+    def _stop_if_diverged(self, ends: list[Segment], step: int) -> None:
         """Raise if a chain has left the finite numbers, with its number, the step, and the tensors that it shows in."""
         bad_steps = np.concatenate([np.asarray(end.bad_steps) for end in ends])
         finite = {name: np.concatenate([end.finite[name] for end in ends]) for name in ends[0].finite}
@@ -217,73 +213,6 @@ class _Run(NamedTuple):
             f"likelihood infinite. {kept} draws a chain were collected before.",
             Draws(self.store),
         )
-
-
-class _Segment(NamedTuple):
-    """How a segment ended.
-
-    `bad_steps` is each chain's first step with an energy or a position that is not finite, or -1; `finite` tells for
-    each tensor of the state which chains have it all finite.
-    """
-
-    states: Any
-    energies: jax.Array
-    bad_steps: jax.Array
-    finite: dict[str, jax.Array]
-
-
-@lru_cache(maxsize=64)
-def _segment(step_fn: Callable, read: Callable, num_chains: int) -> Callable[..., _Segment]:
-    """The compiled segment for `num_chains` chains on one device."""
-
-    def move(
-        state: Any, step_key: Key, data_key: Key, shared: Any, own: Any, start: jax.Array, step: jax.Array
-    ) -> tuple[Any, jax.Array, jax.Array]:
-        batch: Batch = read(shared, own, data_key, step, start)
-        state, info = step_fn(jax.random.fold_in(step_key, step), state, batch)
-        good = jnp.all(jnp.stack([jnp.isfinite(info.energy), *_finite(state.position).values()]))
-        return state, info.energy.astype(jnp.float32), good
-
-    # A chain alone is not batched: convolutions and products of a stack of one are slower than plain ones, and so is a
-    # loop that carries one.
-    alone = num_chains == 1
-    move_all = move if alone else jax.vmap(move, in_axes=(0, 0, 0, None, 0, None, None))
-    finite_all = _finite if alone else jax.vmap(_finite)
-
-    def run(states: Any, step_keys: Key, data_keys: Key, shared: Any, per_chain: Any, start, first, stop) -> _Segment:
-        if alone:
-            states, step_keys, data_keys, per_chain = _first_chain((states, step_keys, data_keys, per_chain))
-
-        def goes_on(carry: Any) -> jax.Array:
-            step, _, _, bad_steps = carry
-            return (step < stop) & jnp.all(bad_steps < 0)
-
-        def body(carry: Any) -> Any:
-            step, states, _, bad_steps = carry
-            states, energies, good = move_all(states, step_keys, data_keys, shared, per_chain, start, step)
-            return step + 1, states, energies, jnp.where(good, bad_steps, step)
-
-        shape = () if alone else (num_chains,)
-        unknown = jnp.zeros(shape, jnp.float32), jnp.full(shape, -1, jnp.int32)
-        _, states, energies, bad_steps = jax.lax.while_loop(goes_on, body, (first, states, *unknown))
-        end = _Segment(states, energies, bad_steps, finite_all(states))
-        return jax.tree.map(lambda leaf: leaf[None], end) if alone else end
-
-    return jax.jit(run, donate_argnums=0)
-
-
-def _first_chain(tree: Any) -> Any:
-    """The first chain of a tree of arrays with chains in front."""
-    return jax.tree.map(lambda leaf: leaf[0], tree)
-
-
-def _finite(state: Any) -> dict[str, jax.Array]:
-    """For each tensor of a state, by its name, whether it has nothing but finite numbers in it."""
-    return {
-        name: jnp.all(jnp.isfinite(leaf))
-        for name, leaf in trees.named_leaves(state).items()
-        if jnp.issubdtype(leaf.dtype, jnp.floating)
-    }
 
 
 def _initial_positions(init_position: Params | Callable[[Key], Params] | Draws, keys: Key) -> Params:
@@ -323,10 +252,6 @@ def _groups(num_chains: int) -> list[_Group]:
     return [_Group(devices[i], slice(i * size, (i + 1) * size)) for i in range(count)]
 
 
-def _part(tree: Any, group: _Group) -> Any:
-    return jax.tree.map(lambda leaf: leaf[group.chains], tree)
-
-
 def _place(tree: Any, group: _Group) -> Any:
     # A copy in any case: segments are given their states for good, and the caller keeps his own.
     return (
@@ -337,7 +262,7 @@ def _place(tree: Any, group: _Group) -> Any:
 def _inputs(window: Window, groups: list[_Group]) -> list[tuple[Any, Any]]:
     if groups[0].device is None:
         return [(window.shared, window.per_chain)]
-    return [jax.device_put((window.shared, _part(window.per_chain, g)), g.device) for g in groups]
+    return [jax.device_put((window.shared, trees.at(window.per_chain, g.chains)), g.device) for g in groups]
 
 
 def _host(parts: list[Any]) -> Any:

@@ -15,6 +15,7 @@ from roamax.evaluation import metrics
 from roamax.evaluation.predict import predict, predict_draws
 from roamax.host import files
 from roamax.sampling.draws import Draws
+from roamax.sampling.loop import unroll
 from roamax.sampling.runner import plan_draws, sample
 from roamax.tasks import Task, TaskSpec
 from roamax.types import Key, Params, Sampler
@@ -99,10 +100,7 @@ def step_timer(sampler: Sampler, task: Task, steps: int = 10) -> Callable[[], fl
 
     @jax.jit
     def run(state: Any) -> Any:
-        def step(state: Any, step_key: jax.Array) -> tuple[Any, None]:
-            return sampler.step(step_key, state, batch)[0], None
-
-        return jax.lax.scan(step, state, jax.random.split(key, steps))[0]
+        return unroll(sampler, key, state, lambda step: batch, steps)[0]
 
     jax.block_until_ready(run(state))
 

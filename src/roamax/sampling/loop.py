@@ -1,0 +1,135 @@
+"""The loop over a sampler's steps, traced: `unroll` for a fixed number of steps, `segment` for the runner.
+
+Step i of a chain always takes the key `fold_in(key, i)`, wherever the loop begins.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from roamax.numerics import trees
+from roamax.types import Batch, Info, Key, Sampler
+
+StepFn = Callable[[Key, Any, Batch], tuple[Any, Info]]
+
+
+class Step(NamedTuple):
+    """One step of a chain: the states before and after it, the batch it took, and its info."""
+
+    before: Any
+    after: Any
+    batch: Batch
+    info: Info
+
+
+def unroll(
+    sampler: Sampler,
+    key: Key,
+    state: Any,
+    batch_at: Callable[[jax.Array], Batch],
+    num_steps: int,
+    *,
+    first: int | jax.Array = 0,
+    observe: Callable[[Step], Any] | None = None,
+) -> tuple[Any, Any]:
+    """Run steps of one chain as a pure function, to be used under `jit`, `vmap` and `grad`.
+
+    Args:
+        sampler: The sampler.
+        key: The chain's key for its steps.
+        state: The state to start from.
+        batch_at: The batch of a step, by the step's number; traced.
+        num_steps: The number of steps to take, known when the function is traced.
+        first: The number of the first step.
+        observe: What to keep of each step; nothing by default.
+
+    Returns:
+        The last state, and what `observe` gave, stacked along a leading axis of `num_steps`.
+    """
+
+    def body(state: Any, step: jax.Array) -> tuple[Any, Any]:
+        taken = _take_step(sampler.step, key, state, batch_at(step), step)
+        return taken.after, None if observe is None else observe(taken)
+
+    return jax.lax.scan(body, state, jnp.asarray(first, jnp.int32) + jnp.arange(num_steps, dtype=jnp.int32))
+
+
+class Segment(NamedTuple):
+    """How a segment ended, for each chain.
+
+    `bad_steps` is the first step with an energy or a position that is not finite, or -1; `finite` tells for each
+    tensor of the state whether all of it is finite.
+    """
+
+    states: Any
+    energies: jax.Array
+    bad_steps: jax.Array
+    finite: dict[str, jax.Array]
+
+
+@lru_cache(maxsize=64)
+def segment(step_fn: StepFn, read: Callable[..., Batch], num_chains: int) -> Callable[..., Segment]:
+    """Return the compiled function that runs `num_chains` chains on one device from one step to another.
+
+    It is one `while_loop` whose first and last step are arguments, so a run compiles once however its segments are
+    cut, and a resumed run executes the very program of an unbroken one. It stops early where a chain diverges.
+
+    Args:
+        step_fn: The sampler's step.
+        read: A batch source's `read`; equal readers share a program.
+        num_chains: The number of chains, the leading axis of all that is given for each.
+
+    Returns:
+        `run(states, step_keys, data_keys, shared, per_chain, start, first, stop)`: steps `first` to `stop` - 1 with
+        batches from the window (`shared`, `per_chain`) that begins at `start`. It takes over the memory of `states`.
+    """
+
+    def move(state, step_key, data_key, shared, own, start, step) -> tuple[Any, jax.Array, jax.Array]:
+        taken = _take_step(step_fn, step_key, state, read(shared, own, data_key, step, start), step)
+        energy = taken.info.energy
+        good = jnp.all(jnp.stack([jnp.isfinite(energy), *_finite(taken.after.position).values()]))
+        return taken.after, energy.astype(jnp.float32), good
+
+    # A chain alone is not batched: convolutions and products of a stack of one are slower than plain ones, and so is a
+    # loop that carries one.
+    alone = num_chains == 1
+    move_all = move if alone else jax.vmap(move, in_axes=(0, 0, 0, None, 0, None, None))
+    finite_all = _finite if alone else jax.vmap(_finite)
+
+    def run(states: Any, step_keys: Key, data_keys: Key, shared: Any, per_chain: Any, start, first, stop) -> Segment:
+        if alone:
+            states, step_keys, data_keys, per_chain = trees.at((states, step_keys, data_keys, per_chain), 0)
+
+        def is_unfinished(carry: Any) -> jax.Array:
+            step, _, _, bad_steps = carry
+            return (step < stop) & jnp.all(bad_steps < 0)
+
+        def body(carry: Any) -> Any:
+            step, states, _, bad_steps = carry
+            states, energies, good = move_all(states, step_keys, data_keys, shared, per_chain, start, step)
+            return step + 1, states, energies, jnp.where(good, bad_steps, step)
+
+        shape = () if alone else (num_chains,)
+        unknown = jnp.zeros(shape, jnp.float32), jnp.full(shape, -1, jnp.int32)
+        _, states, energies, bad_steps = jax.lax.while_loop(is_unfinished, body, (first, states, *unknown))
+        end = Segment(states, energies, bad_steps, finite_all(states))
+        return jax.tree.map(lambda leaf: leaf[None], end) if alone else end
+
+    return jax.jit(run, donate_argnums=0)
+
+
+def _take_step(step_fn: StepFn, key: Key, state: Any, batch: Batch, step: jax.Array) -> Step:
+    after, info = step_fn(jax.random.fold_in(key, step), state, batch)
+    return Step(state, after, batch, info)
+
+
+def _finite(state: Any) -> dict[str, jax.Array]:
+    """For each tensor of a state, by its name, whether it has nothing but finite numbers in it."""
+    return {
+        name: jnp.all(jnp.isfinite(leaf))
+        for name, leaf in trees.named_leaves(state).items()
+        if jnp.issubdtype(leaf.dtype, jnp.floating)
+    }
