@@ -23,8 +23,8 @@ def demo(out: RunFolder = Path("demo"), seed: Seed = 0, quiet: Quiet = False, js
     from roamax import pretrained, runs
     from roamax.cli.output import print_json, print_table
     from roamax.evaluation import metrics
+    from roamax.host import files
     from roamax.paper import demo as experiment
-    from roamax.paper.framework import compare
     from roamax.report import figures
     from roamax.report.page import Column, Figure, write_page
 
@@ -37,7 +37,7 @@ def demo(out: RunFolder = Path("demo"), seed: Seed = 0, quiet: Quiet = False, js
             print(f"{outcome.name}: NLL {outcome.scores['nll']:.4f} in {outcome.seconds:.1f} s", flush=True)
     records = [outcome.record() for outcome in outcomes]
     made_by = runs.provenance(seed)
-    compare.write_results(out / "results.json", {**made_by, "methods": records})
+    files.write_json(out / "results.json", {**made_by, "methods": records})
     columns = [
         Column("method", "method"),
         Column("acc", "accuracy", ".3f", "high"),

@@ -40,7 +40,7 @@ def evaluate(
     show = lookup(FORMATS, format, "format")
     start_jax()
     from roamax.evaluation import evaluate
-    from roamax.paper.framework.compare import write_results
+    from roamax.host import files
 
     run = evaluate.open_run(dir, data_dir)
     record = evaluate.evaluate(
@@ -52,7 +52,7 @@ def evaluate(
         data_dir=data_dir,
         progress=False if quiet or json else None,
     )
-    write_results(dir / "metrics.json", record)
+    files.write_json(dir / "metrics.json", record)
     if json:
         print_json(record)
     elif not quiet:

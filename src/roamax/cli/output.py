@@ -1,9 +1,9 @@
 """Results on a terminal: tables that fit 80 columns, Markdown, LaTeX, or JSON."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from roamax.host import files
 from roamax.report.page import Column, best_value, cell, markdown
 from roamax.report.tables import escape
 
@@ -41,9 +41,8 @@ def latex(columns: Sequence[Column], records: Records) -> str:
 
 
 def print_json(value: Any) -> None:
-    """The value on standard output, for programs; NaN and infinities, which JSON lacks, are null."""
-    text = json.dumps(value, default=float)
-    print(json.dumps(json.loads(text, parse_constant=lambda name: None), indent=1))
+    """Print a value as JSON, for programs."""
+    print(files.json_text(value))
 
 
 FORMATS: dict[str, Callable[[Any], None]] = {

@@ -52,9 +52,8 @@ def report(
 def _record(folder: Path, data_dir: Path | None, progress: bool | None) -> dict[str, Any]:
     from roamax.evaluation import evaluate
     from roamax.host import files
-    from roamax.paper.framework.compare import write_results
 
     path = folder / "metrics.json"
     if not path.exists():
-        write_results(path, evaluate.evaluate(evaluate.open_run(folder, data_dir), progress=progress))
+        files.write_json(path, evaluate.evaluate(evaluate.open_run(folder, data_dir), progress=progress))
     return files.read_json(path)

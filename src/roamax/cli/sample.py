@@ -72,6 +72,7 @@ def sample(
 
     from roamax import runs
     from roamax.cli.output import print_json
+    from roamax.host import files
     from roamax.host.progress import followed
     from roamax.paper.framework import compare
     from roamax.samplers.registry import BY_CYCLES, FULL_BATCH, named_sampler, one_draw_a_cycle
@@ -114,7 +115,7 @@ def sample(
         "seconds": round(seconds, 2),
         **scores,
     }
-    compare.write_results(out / "results.json", results)
+    files.write_json(out / "results.json", results)
     if json:
         print_json(results)
     elif not quiet:

@@ -58,8 +58,14 @@ def checksum(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def json_text(value: Any) -> str:
+    """Return a value as JSON; NaN and infinities, which JSON lacks, are null, and NumPy's numbers plain ones."""
+    text = json.dumps(value, default=float)
+    return json.dumps(json.loads(text, parse_constant=lambda name: None), indent=1)
+
+
 def write_json(path: Path, value: Any) -> None:
-    write_bytes(path, (json.dumps(value, indent=1) + "\n").encode())
+    write_bytes(path, f"{json_text(value)}\n".encode())
 
 
 def read_json(path: Path) -> Any:
@@ -72,7 +78,8 @@ def read_json(path: Path) -> Any:
 
 def write_sealed(path: Path, value: dict[str, Any]) -> None:
     """Write a JSON object together with its checksum: a flipped digit would still be valid JSON."""
-    write_json(path, {**value, "seal": _seal(value)})
+    # As it is, infinities included: the seal is of just that, and a loss that is not known yet is infinite.
+    write_bytes(path, (json.dumps({**value, "seal": _seal(value)}, indent=1) + "\n").encode())
 
 
 def read_sealed(path: Path, fields: Collection[str]) -> dict[str, Any]:

@@ -13,7 +13,6 @@ import numpy as np
 
 from roamax.evaluation import metrics
 from roamax.evaluation.predict import predict, predict_draws
-from roamax.host import files
 from roamax.sampling.draws import Draws
 from roamax.sampling.loop import unroll
 from roamax.sampling.runner import plan_draws, sample
@@ -128,9 +127,3 @@ def score(task: Task, draws: Draws | Iterable[Params]) -> dict[str, float]:
 def task_record(spec: TaskSpec) -> dict[str, Any]:
     """A task's spec as JSON holds it, so that a run folder can rebuild its task."""
     return json.loads(json.dumps(dataclasses.asdict(spec)))
-
-
-def write_results(path: Path, results: dict[str, Any]) -> None:
-    """`results.json`, with NaN and infinities, which JSON lacks, as null."""
-    text = json.dumps(results, default=float)
-    files.write_json(path, json.loads(text, parse_constant=lambda name: None))

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from roamax.host import files
-from roamax.paper.framework.compare import write_results
 from roamax.report import tables
 from roamax.report.tables import Holds, Table
 
@@ -48,7 +47,7 @@ def write(folder: Path, about: Mapping[str, Any], found: Findings) -> dict[str, 
             buffer = io.BytesIO()
             figure.savefig(buffer, format=kind, dpi=120, facecolor="white")
             files.write_bytes(folder / f"{name}.{kind}", buffer.getvalue())
-    write_results(folder / "results.json", results)
+    files.write_json(folder / "results.json", results)
     return results
 
 
