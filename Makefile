@@ -16,6 +16,7 @@ check: $(VENV)/.extras
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+	$(BIN)/lint-imports
 
 test-docs: $(VENV)/.dev
 	$(BIN)/pytest -n 2 -m "docs and not slow and not extras"
