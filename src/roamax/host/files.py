@@ -1,9 +1,8 @@
-"""Files that are whole or not there: atomic writes, checksums, safetensors and JSON, one lock a folder.
+"""Files that are whole or not there: atomic writes, checksums, safetensors and JSON, one lock per folder.
 
 Nothing here unpickles or evaluates what it reads.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 
 from roamax.errors import FileError
 
@@ -27,20 +27,30 @@ def writing(path: Path) -> Iterator[None]:
         raise FileError(f"{path} could not be written: {error.strerror or error}.") from error
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file so that a reader, or a crash at any moment, finds the old content or the new, never a part."""
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a temporary path to write to, which takes the place of `path` once the block has ended well.
+
+    A reader, or a crash at any moment, finds the old content or the new, never a part.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     with writing(path):
         try:
-            with open(temporary, "wb") as file:
-                file.write(content)
-                file.flush()
+            yield temporary
+            # On disk before it has the name. Windows flushes only what is open for writing.
+            with open(temporary, "r+b") as file:
                 os.fsync(file.fileno())
             os.replace(temporary, path)
-        except OSError:
+        except (Exception, KeyboardInterrupt):
             with suppress(OSError):
                 temporary.unlink()
             raise
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file, whole or not at all."""
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        file.write(content)
 
 
 def read_bytes(path: Path, sha256: str | None = None) -> bytes:
@@ -134,24 +144,31 @@ def read_tensors(path: Path, sha256: str | None = None) -> dict[str, np.ndarray]
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Hold `folder` for this process; a second process is refused with the first one's pid."""
-    path = folder / ".lock"
-    with writing(path):
-        # Without a buffer, so that closing has nothing left to write, and to fail at, on a full disk.
-        file = open(path, "a+b", buffering=0)  # noqa: SIM115 (held open by the `with` below)
-    with file:
-        with writing(path):
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                file.seek(0)
-                holder = file.read(20).decode(errors="replace").strip() or "unknown"
-                raise FileError(
-                    f"{folder} is in use by process {holder}: wait for it, or choose another folder."
-                ) from error
-            file.truncate(0)
-            file.write(str(os.getpid()).encode())
+    lock = FileLock(folder / ".lock", timeout=0)
+    # Not in the lock file itself, which Windows lets no other process read.
+    holder = folder / ".lock.pid"
+    with writing(folder / ".lock"):
+        try:
+            lock.acquire()
+        except Timeout as error:
+            pid = _number_in(holder) or "unknown"
+            raise FileError(f"{folder} is in use by process {pid}: wait for it, or choose another folder.") from error
+    try:
+        with writing(holder):
+            holder.write_text(str(os.getpid()))
         _sweep(folder)
         yield
+    finally:
+        with suppress(OSError):
+            holder.unlink()
+        lock.release()
+
+
+def _number_in(path: Path) -> int | None:
+    try:
+        return int(path.read_bytes()[:20])
+    except (OSError, ValueError):
+        return None
 
 
 def _sweep(folder: Path) -> None:
@@ -164,6 +181,8 @@ def _sweep(folder: Path) -> None:
 
 
 def _is_running(pid: int) -> bool:
+    if os.name == "nt":  # There, signal 0 is Ctrl-C.
+        return True
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):

@@ -1,8 +1,8 @@
-"""A run folder: what made it, where it has come to, and how it is taken up again.
+"""A run folder: what made it, how far it got, and how it resumes.
 
 config.json   the arguments that decide the draws
 draws/        see `roamax.sampling.draws`
-state/        the checkpoint to go on from: `checkpoint.json` names the file and its checksum
+state/        the checkpoint to resume from: `checkpoint.json` names the file and its checksum
 """
 
 from collections.abc import Mapping
@@ -16,12 +16,13 @@ from roamax.host import files
 def claim(folder: Path, config: Mapping[str, Any], *, may_grow: tuple[str, ...] = ()) -> None:
     """Make `folder` the home of a run with this `config`, or check that it is.
 
-    Arguments named in `may_grow` may be larger than they were: the run then goes on to the new end.
+    Arguments named in `may_grow` may be larger than they were: the run then resumes and goes to the new end.
     """
     path = folder / "config.json"
     if not path.exists():
         make_folder(folder)
-        if any(entry.name != ".lock" and not _is_half_a_config(entry) for entry in folder.iterdir()):
+        # A run that was killed at its very first write has left a lock, or half a configuration.
+        if any(not entry.name.startswith((".lock", ".config.json.")) for entry in folder.iterdir()):
             raise InputError(
                 f"`out` must be a new or empty folder, or one of a run; got {folder} with other files in it."
             )
@@ -48,11 +49,6 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FileError(f"{folder} could not be made: {error.strerror}.") from error
-
-
-def _is_half_a_config(path: Path) -> bool:
-    """Whether a run that was killed at its very first write has left this."""
-    return path.name.startswith(".config.json.") and path.suffix == ".part"
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
