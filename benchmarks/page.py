@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import growth
-from roamax import runs
 from roamax.errors import FileError
 from roamax.host import files
 from roamax.report.figures import INK, new_figure
@@ -54,7 +53,7 @@ def write_page(file: Path, out: Path) -> Path | None:
     figure = out.parent / "images" / f"{out.stem}.png" if _grown(results) else None
     files.write_json(out.with_suffix(".json"), results)
     if figure is not None:
-        runs.make_folder(figure.parent)
+        files.make_folder(figure.parent)
         image = io.BytesIO()
         draw(results).savefig(image, format="png", dpi=110)
         files.write_bytes(figure, image.getvalue())

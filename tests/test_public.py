@@ -28,7 +28,7 @@ def run(code):
 
 def test_importing_is_light():
     assert run("import roamax, sys; print('jax' in sys.modules)") == ["False"]
-    heavy = "flax optax blackjax matplotlib sklearn scipy.stats skimage arviz ray torch pooch rich tyro orbax"
+    heavy = "flax optax blackjax matplotlib sklearn scipy.stats skimage arviz ray torch requests rich tyro orbax"
     loaded = run(f"""
 import roamax, sys
 roamax.sample, roamax.predict, roamax.sghmc, roamax.l2e, roamax.Posterior, roamax.priors

@@ -29,7 +29,7 @@ def demo(out: RunFolder = Path("demo"), seed: Seed = 0, quiet: Quiet = False, js
     from roamax.report.page import Column, Figure, write_page
 
     show = False if quiet or json else None
-    runs.make_folder(out)
+    files.make_folder(out)
     outcomes = []
     for outcome in experiment.run(seed, progress=show, out=out):
         outcomes.append(outcome)

@@ -35,11 +35,12 @@ def report(
     start_jax()
     from roamax import runs
     from roamax.evaluation import evaluate
+    from roamax.host import files
     from roamax.report.runs import write_runs_page
 
     show = False if quiet or json else None
     records = [_record(folder, data_dir, progress=show) for folder in dirs]
-    runs.make_folder(out.parent)
+    files.make_folder(out.parent)
     seed = records[0].get("seed", 0)
     named = dict(zip(evaluate.names_of(records), records, strict=True))
     write_runs_page(out, named, runs.provenance(seed), show)

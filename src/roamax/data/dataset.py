@@ -1,6 +1,5 @@
 """What a data set is once it is loaded, `NAME.npz` files, and splits that hold data out."""
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -9,6 +8,7 @@ import numpy as np
 
 from roamax.data import archives
 from roamax.errors import FileError, check
+from roamax.host import files
 
 PARTS = ("train", "valid", "test")
 _KEYS = {
@@ -105,15 +105,8 @@ def read_npz(path: Path, name: str, num_classes: int | None = None) -> Dataset:
 def write_npz(path: Path, dataset: Dataset) -> None:
     """Write a data set as `NAME.npz`, whole or not at all."""
     arrays = {key: value for key, value in dataset._asdict().items() if isinstance(value, np.ndarray)}
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(temporary, "wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise FileError(f"{path} could not be written: {error.strerror}.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    with files.replacing(path) as temporary, open(temporary, "wb") as file:
+        np.savez(file, allow_pickle=False, **arrays)
 
 
 def npz_targets(path: Path) -> dict[str, np.ndarray]:

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 from roamax.data import archives
 from roamax.data.registry import File
 from roamax.errors import FileError
-from roamax.host.files import read_json, write_json
-from roamax.host.progress import Report, progress_bar
+from roamax.host import files
+from roamax.host.progress import progress_bar
 
 RECORD = "checksums.json"
 """Where the data directory keeps the checksums of first downloads."""
@@ -25,9 +25,9 @@ def data_dir(folder: str | Path | None = None) -> Path:
     chosen = folder or os.environ.get("ROAMAX_DATA")
     if chosen:
         return Path(chosen).expanduser()
-    import pooch
+    import platformdirs
 
-    return Path(pooch.os_cache("roamax"))
+    return Path(platformdirs.user_cache_dir("roamax"))
 
 
 def fetch_file(file: File, folder: Path, progress: bool) -> Path:
@@ -47,50 +47,30 @@ def fetch_file(file: File, folder: Path, progress: bool) -> Path:
 
 
 def _download(file: File, url: str, path: Path, folder: Path, progress: bool) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        show = None if progress else False
-        with progress_bar(path.name, file.num_bytes, show=show, note="", in_bytes=True) as report:
-            _stream(url, temporary, path.name, _Bar(file.num_bytes, report))
+    files.make_folder(path.parent)
+    # Not `pooch.retrieve`: what it fetches nobody else may read, and it is kept before its size is looked at.
+    with files.replacing(path) as temporary:
+        _stream(url, temporary, path.name, file.num_bytes, None if progress else False)
         _check(file, temporary, folder, f"What {urlsplit(url).hostname} serves as {path.name}")
-        os.replace(temporary, path)
-    except OSError as error:
-        raise FileError(f"{path} could not be written: {archives.reason(error)}.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
-class _Bar:
-    """A progress bar in the form that pooch asks for; it counts whole chunks, so the last may be too long."""
-
-    def __init__(self, size: int, report: Report):
-        self.size, self.done, self.report = size, 0, report
-        self.total = size  # which pooch sets to what the server says
-
-    def update(self, num_bytes: int) -> None:
-        self.done = min(self.done + num_bytes, self.size)
-        self.report(self.done, "")
-
-    def reset(self) -> None:
-        self.done = 0
-
-    def close(self) -> None:
-        pass
-
-
-def _stream(url: str, target: Path, name: str, bar: _Bar) -> None:
+def _stream(url: str, target: Path, name: str, num_bytes: int, show: bool | None) -> None:
     """Write what `url` serves to `target`."""
-    import pooch
     import requests
 
-    # Gzipped files are wanted as they are, not as a transfer encoding to undo on the way.
-    options = {"timeout": SECONDS_TO_WAIT, "headers": {"Accept-Encoding": "identity"}}
-    given: Any = bar  # which pooch declares to be a bool, and takes all the same
-    get = pooch.HTTPDownloader(progressbar=given, chunk_size=2**18, **options)
     host = urlsplit(url).hostname
+    # Gzipped files are wanted as they are, not as a transfer encoding to undo on the way.
+    options = {"stream": True, "timeout": SECONDS_TO_WAIT, "headers": {"Accept-Encoding": "identity"}}
     try:
-        get(url, str(target), None)
+        with (
+            requests.get(url, **options) as response,
+            open(target, "wb") as file,
+            progress_bar(name, num_bytes, show=show, note="", in_bytes=True) as report,
+        ):
+            response.raise_for_status()
+            for chunk in response.iter_content(2**18):
+                file.write(chunk)
+                report(file.tell(), "")
     except requests.HTTPError as error:
         status = "an error" if error.response is None else error.response.status_code
         raise FileError(f"{name} could not be fetched: {host} answered {status}.") from error
@@ -103,7 +83,7 @@ def _stream(url: str, target: Path, name: str, bar: _Bar) -> None:
 def verify(file: File, folder: Path) -> None:
     """Raise a `FileError` unless the file in the data directory is the published one, or the one first fetched.
 
-    Large files are hashed once a process, as long as they stay as they are.
+    Large files are hashed once per process, as long as they stay as they are.
     """
     path = folder / file.path
     with archives.reading(path):
@@ -121,7 +101,7 @@ def _check(file: File, path: Path, folder: Path, subject: str, remedy: str = "No
         size = path.stat().st_size
         if size != file.num_bytes:
             raise FileError(f"{subject} is not the published file: it has {size} bytes, not {file.num_bytes}. {remedy}")
-        write_json(folder / RECORD, {**recorded, file.path: f"sha256:{_hash(path, 'sha256')}"})
+        files.write_json(folder / RECORD, {**recorded, file.path: f"sha256:{_hash(path, 'sha256')}"})
         return
     algorithm, _, digest = expected.partition(":")
     if _hash(path, algorithm) != digest:
@@ -131,7 +111,7 @@ def _check(file: File, path: Path, folder: Path, subject: str, remedy: str = "No
 
 def _recorded(folder: Path) -> dict[str, str]:
     path = folder / RECORD
-    recorded = read_json(path) if path.exists() else {}
+    recorded = files.read_json(path) if path.exists() else {}
     if not isinstance(recorded, dict) or not all(_is_checksum(checksum) for checksum in recorded.values()):
         raise FileError(f"{path} is damaged: it must hold checksums by file. Remove it.")
     return recorded

@@ -27,6 +27,14 @@ def writing(path: Path) -> Iterator[None]:
         raise FileError(f"{path} could not be written: {error.strerror or error}.") from error
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, unless it is there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(f"{folder} could not be made: {error.strerror}.") from error
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Give a temporary path to write to, which takes the place of `path` once the block has ended well.

@@ -72,7 +72,7 @@ def train(
     for number, stage in enumerate(config.stages):
         known = any(stage.layers in name for name in tensors)
         check(known, f"stages.{number}.layers", f"be part of one of {', '.join(tensors)}", repr(stage.layers))
-    runs.make_folder(out)
+    files.make_folder(out)
     with files.locked(out):
         _claim(out, config, distribution)
         with closing(engine(config, distribution)) as running:

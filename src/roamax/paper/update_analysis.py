@@ -7,7 +7,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from roamax import runs
 from roamax.evaluation import landscape
 from roamax.host import files
 from roamax.paper.framework.compare import Method
@@ -61,7 +60,7 @@ def _steps_of(lab: Lab, problem: Problem, method: Method, task: Task, path: Path
         num_steps=min(problem.steps, EPOCHS * task.posterior.num_data // task.batch_size),
         batch_size=task.batch_size,
     )
-    runs.make_folder(path.parent)
+    files.make_folder(path.parent)
     arrays = {name: np.asarray(values) for name, values in record._asdict().items()}
     files.write_bytes(path, files.pack_tensors(arrays))
     return record

@@ -10,7 +10,7 @@ from roamax.runs.checkpoint import (
     seconds_taken,
     write_state,
 )
-from roamax.runs.folder import claim, make_folder
+from roamax.runs.folder import claim
 from roamax.runs.provenance import fingerprint, provenance
 
 __all__ = [
@@ -19,7 +19,6 @@ __all__ = [
     "claim",
     "fingerprint",
     "load_checkpoint",
-    "make_folder",
     "provenance",
     "read_pointer",
     "read_state",

@@ -11,7 +11,6 @@ import numpy as np
 
 from roamax.errors import FileError
 from roamax.host import files
-from roamax.runs.folder import make_folder
 
 POINTER = ("file", "sha256", "step", "seconds", "best_loss", "inner_gradients", "slots")
 """What `checkpoint.json` may hold; the last three are of meta-training."""
@@ -45,7 +44,7 @@ def load_checkpoint(folder: Path, like: Any) -> Checkpoint | None:
 
 def write_state(folder: Path, tensors: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
     """Write named arrays, then point to them with `facts` (a `step` among them), then remove the ones before."""
-    make_folder(folder)
+    files.make_folder(folder)
     content = files.pack_tensors(dict(tensors))
     name = f"step-{facts['step']:012d}.safetensors"
     files.write_bytes(folder / name, content)

@@ -20,7 +20,7 @@ def claim(folder: Path, config: Mapping[str, Any], *, may_grow: tuple[str, ...] 
     """
     path = folder / "config.json"
     if not path.exists():
-        make_folder(folder)
+        files.make_folder(folder)
         # A run that was killed at its very first write has left a lock, or half a configuration.
         if any(not entry.name.startswith((".lock", ".config.json.")) for entry in folder.iterdir()):
             raise InputError(
@@ -41,14 +41,6 @@ def claim(folder: Path, config: Mapping[str, Any], *, may_grow: tuple[str, ...] 
             f"not {_short(new)}. Choose another folder, or the old argument."
         )
     files.write_json(path, dict(config))
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder and those above it, unless it is there."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileError(f"{folder} could not be made: {error.strerror}.") from error
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -11,7 +11,7 @@ import numpy as np
 from roamax.errors import FileError, InputError
 from roamax.host import files
 from roamax.numerics import trees
-from roamax.runs import check_tensors, make_folder
+from roamax.runs import check_tensors
 from roamax.types import Params
 
 FORMAT = 1
@@ -146,7 +146,7 @@ class FolderStore:
         self._like = None if like is None else trees.named_leaves(like)
         self._manifest = folder / "manifest.json"
         if num_chains is not None and not self._manifest.exists():
-            make_folder(folder)
+            files.make_folder(folder)
             self._write_manifest(num_chains, [])
         self.num_chains, self._entries = self._read_manifest()
         if num_chains not in (None, self.num_chains):

@@ -91,7 +91,7 @@ def sample(
         "replacement": replacement,
         **(about or {}),
     }
-    runs.make_folder(folder)
+    files.make_folder(folder)
     with files.locked(folder):
         runs.claim(folder, config, may_grow=("num_samples",))
         store = FolderStore(folder / "draws", num_chains, like)

@@ -12,7 +12,6 @@ import numpy as np
 from roamax.errors import FileError, InputError
 from roamax.host import files
 from roamax.numerics import trees
-from roamax.runs import make_folder
 from roamax.sampling.draws import Draws
 from roamax.types import Params
 
@@ -26,7 +25,7 @@ def write(folder: str | Path, kind: str, params: Mapping[str, Any], facts: Mappi
     Arguments that JSON cannot hold, such as a model of one's own, are only listed: they have to be given again.
     """
     folder = Path(folder)
-    make_folder(folder)
+    files.make_folder(folder)
     kept = {name: _plain(value) for name, value in params.items() if _is_plain(value)}
     content = files.pack_tensors(arrays)
     files.write_bytes(folder / "estimator.safetensors", content)

@@ -75,6 +75,7 @@ def run_experiment(
     experiment = lookup(EXPERIMENTS, name, "NAME")
     check(seeds >= 1, "seeds", "be >= 1", seeds)
     from roamax import runs
+    from roamax.host import files
     from roamax.paper.framework import findings
     from roamax.paper.framework.lab import Lab
     from roamax.paper.framework.methods import LEARNED
@@ -83,7 +84,7 @@ def run_experiment(
     for method in weights or {}:
         lookup(LEARNED, method, "weights")
     folder = Path(out)
-    runs.make_folder(folder)
+    files.make_folder(folder)
     kept = Path(chains or folder / "chains").absolute()
     run: Callable[[Lab], findings.Findings] = importlib.import_module(f"roamax.paper.{experiment.module}").run
     begun = time.monotonic()

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from roamax import runs
 from roamax.errors import FileError, check
 from roamax.host import files
 from roamax.paper.framework.findings import claim_sentences
@@ -36,7 +35,7 @@ def write_page(folders: Sequence[Path], out: Path) -> list[Path]:
     """Write the page, and copies of the figures into a folder beside it that is named after it."""
     check(len(folders) > 0, "DIR", "name at least one folder of results", "none")
     pictures = out.with_suffix("")
-    runs.make_folder(pictures)
+    files.make_folder(pictures)
     written, sections = [], [HEAD]
     for folder in folders:
         results = files.read_json(Path(folder) / "results.json")
