@@ -27,7 +27,7 @@ def main(quick=False):
     x, y = task.test
     print(f"{draws} on {jax.local_device_count()} devices")
     for chain in range(draws.num_chains):
-        own = [draws[chain, number] for number in range(draws.num_draws)]
+        own = [draws[chain, number] for number in range(draws.num_samples)]
         print(f"chain {chain}: NLL {roamax.metrics.nll(roamax.predict(task.apply, own, x), y):.3f}")
     print(f"all: NLL {roamax.metrics.nll(roamax.predict(task.apply, draws, x), y):.3f}")
 

@@ -90,8 +90,10 @@ def test_evaluate_and_report_describe_a_run(run_folder, tmp_path, capsys):
     assert np.shape(record["space"]["cosine"]) == (5, 5)
     main([*words, "--format", "latex", "--draws", "3"])
     assert r"\toprule" in capsys.readouterr().out
-    assert files.read_json(run_folder / "metrics.json")["num_draws"] == 3
+    assert files.read_json(run_folder / "metrics.json")["num_samples"] == 3
 
+    record["num_draws"] = record.pop("num_samples")  # as records of before call it
+    files.write_json(run_folder / "metrics.json", record)
     main(["report", str(run_folder), str(run_folder), "--out", str(tmp_path / "page" / "report.html"), "--quiet"])
     page = (tmp_path / "page" / "report.html").read_text()
     assert page.count("<figure") == page.count("<svg") >= 6

@@ -149,7 +149,7 @@ def test_function_space_is_blind_to_the_symmetries_of_networks():
 def test_summary_of_draws(draws):
     result = diagnostics.summary(Draws.from_positions(draws), seconds_per_interval=2.0)
     flat = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(diagnostics.chain_rhat(draws))])
-    assert (result["num_chains"], result["num_draws"], result["num_params"]) == (4, 101, 7)
+    assert (result["num_chains"], result["num_samples"], result["num_params"]) == (4, 101, 7)
     assert result["num_constant"] == 0
     assert result["chain_rhat_share"] == np.mean(flat < 1.1)
     np.testing.assert_allclose(result["ess_per_second"], 7 * result["ess_mean"] / 2.0)

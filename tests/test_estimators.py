@@ -104,7 +104,7 @@ def test_more_draws_go_on_from_the_last_ones():
     first = fitted.draws_.positions
     fitted.partial_fit(*IRIS)
     positions = fitted.draws_.positions
-    assert fitted.draws_.num_draws == 8
+    assert fitted.draws_.num_samples == 8
     jax.tree.map(lambda old, new: np.testing.assert_array_equal(old, new[:, :4]), first, positions)
     anew = BayesianClassifier(**QUICK | {"random_state": 1}).fit(*IRIS).draws_.positions
     last, following, other = (x["hidden0"]["kernel"][0, i] for x, i in ((positions, 3), (positions, 4), (anew, 0)))

@@ -102,7 +102,7 @@ def test_damage_is_named(tmp_path):
 def test_a_draw_that_the_manifest_does_not_list_does_not_exist(tmp_path):
     run(tmp_path / "run", num_samples=3)
     (tmp_path / "run" / "draws" / "draw-000003-chain-000.safetensors").write_bytes(b"half a dr")
-    assert roamax.Draws.load(tmp_path / "run").num_draws == 3
+    assert roamax.Draws.load(tmp_path / "run").num_samples == 3
     np.testing.assert_array_equal(theta(run(tmp_path / "run")), theta(run(None)))
 
 

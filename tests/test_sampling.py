@@ -206,7 +206,7 @@ def test_the_predicted_deviation_survives_targets_far_from_zero(offset):
 
 def test_draws_by_index_and_by_iteration():
     draws = run(num_chains=2)
-    assert (draws.num_chains, draws.num_draws, len(draws)) == (2, 6, 12)
+    assert (draws.num_chains, draws.num_samples, len(draws)) == (2, 6, 12)
     np.testing.assert_array_equal(draws[1, 3]["theta"], draws.positions["theta"][1, 3])
     again = roamax.Draws.from_positions(draws.positions)
     for a, b in zip(draws, again, strict=True):

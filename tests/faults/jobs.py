@@ -88,6 +88,6 @@ def assert_no_listed_draw_is_damaged(out, whole):
     """Of a run that was broken off, every draw that the manifest lists is whole, and the right one."""
     if (Path(out) / "draws" / "manifest.json").exists():
         draws = roamax.Draws.load(out)
-        assert draws.steps == list(whole["steps"][: draws.num_draws])
-        if draws.num_draws:
-            np.testing.assert_array_equal(draws.positions["theta"], whole["theta"][:, : draws.num_draws])
+        assert draws.steps == list(whole["steps"][: draws.num_samples])
+        if draws.num_samples:
+            np.testing.assert_array_equal(draws.positions["theta"], whole["theta"][:, : draws.num_samples])

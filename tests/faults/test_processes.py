@@ -129,7 +129,7 @@ def test_a_read_only_folder_is_one_line_and_its_draws_can_be_read(disk, tmp_path
             with pytest.raises(FileError, match=rf"{disk.folder}/\S+ could not be (written|made): Read-only") as caught:
                 jobs.sample(disk.folder / out, num_samples=3)
             assert "\n" not in str(caught.value)
-        assert Draws.load(disk.folder / "run").num_draws == 2
+        assert Draws.load(disk.folder / "run").num_samples == 2
     finally:
         disk.remount("rw")
     for out in (disk.folder / "run", tmp_path / "unbroken"):

@@ -57,4 +57,4 @@ def _record(folder: Path, data_dir: Path | None, progress: bool | None) -> dict[
     path = folder / "metrics.json"
     if not path.exists():
         files.write_json(path, evaluate.evaluate(evaluate.open_run(folder, data_dir), progress=progress))
-    return files.read_json(path)
+    return evaluate.read_record(path)

@@ -29,7 +29,7 @@ BLOCK_PARAMETERS = 2**16
 
 def ess(draws: Any) -> Params:
     """Effective sample size of all chains together, by Geyer's initial monotone sequence."""
-    return _statistic(_ess, draws, min_draws=4)
+    return _statistic(_ess, draws, min_samples=4)
 
 
 def ess_per_second(draws: Any, seconds_per_interval: float) -> float:
@@ -47,7 +47,7 @@ def rhat(draws: Any) -> Params:
     Folding, |theta - median|, finds chains that agree in place and differ in width. One chain is compared
     with itself, first half with second.
     """
-    return _statistic(_rhat, draws, min_draws=4)
+    return _statistic(_rhat, draws, min_samples=4)
 
 
 def chain_rhat(draws: Any, kappa: int = 2, *, rank_normalize: bool = True) -> Params:
@@ -60,7 +60,7 @@ def chain_rhat(draws: Any, kappa: int = 2, *, rank_normalize: bool = True) -> Pa
     """
     check(kappa == int(kappa) and kappa >= 2, "kappa", "be a whole number >= 2", kappa)
     core = partial(_chain_rhat, kappa=int(kappa), rank_normalize=rank_normalize)
-    return _statistic(core, draws, min_draws=2 * int(kappa))
+    return _statistic(core, draws, min_samples=2 * int(kappa))
 
 
 def share_under(statistic: Params, threshold: float = 1.1) -> float:
@@ -95,14 +95,14 @@ def function_space(apply_fn: Callable[[Params, Any], Any], draws: Any, x: Any) -
     should not count.
     """
     positions = positions_of(draws)
-    num_chains, num_draws = jax.tree.leaves(positions)[0].shape[:2]
+    num_chains, num_samples = jax.tree.leaves(positions)[0].shape[:2]
     apply = jax.jit(apply_fn)
     outputs = [
         jax.tree.map(np.asarray, apply(jax.tree.map(lambda leaf, at=(c, d): leaf[at], positions), x))
         for c in range(num_chains)
-        for d in range(num_draws)
+        for d in range(num_samples)
     ]
-    return jax.tree.map(lambda *leaves: np.stack(leaves).reshape(num_chains, num_draws, *leaves[0].shape), *outputs)
+    return jax.tree.map(lambda *leaves: np.stack(leaves).reshape(num_chains, num_samples, *leaves[0].shape), *outputs)
 
 
 def summary(draws: Any, seconds_per_interval: float | None = None, kappa: int = 2) -> dict[str, Any]:
@@ -112,15 +112,15 @@ def summary(draws: Any, seconds_per_interval: float | None = None, kappa: int = 
     """
     positions = positions_of(draws)
     leaves = jax.tree.leaves(positions)
-    num_chains, num_draws = leaves[0].shape[:2]
+    num_chains, num_samples = leaves[0].shape[:2]
     unknown = jax.tree.map(lambda leaf: np.full(leaf.shape[2:], np.nan), positions)
-    sizes = ess(positions) if num_draws >= 4 else unknown
-    between = rhat(positions) if num_draws >= 4 else unknown
-    within = chain_rhat(positions, kappa) if num_draws >= 2 * kappa else unknown
+    sizes = ess(positions) if num_samples >= 4 else unknown
+    between = rhat(positions) if num_samples >= 4 else unknown
+    within = chain_rhat(positions, kappa) if num_samples >= 2 * kappa else unknown
     result = {
         "num_chains": num_chains,
-        "num_draws": num_draws,
-        "num_params": trees.size(positions) // (num_chains * num_draws),
+        "num_samples": num_samples,
+        "num_params": trees.size(positions) // (num_chains * num_samples),
         "num_constant": sum(int(np.sum(_constant(leaf))) for leaf in leaves),
         "ess_mean": _or_nan(np.mean, sizes),
         "ess_min": _or_nan(np.min, sizes),
@@ -272,9 +272,9 @@ def _reduction(parts: np.ndarray) -> np.ndarray:
 
 def _split(block: np.ndarray, parts: int) -> np.ndarray:
     """Each chain of (chain, draw, parameter) cut into equal parts, the earliest draws left out if need be."""
-    num_chains, num_draws, count = block.shape
-    length = num_draws // parts
-    return block[:, num_draws - parts * length :].reshape(num_chains * parts, length, count)
+    num_chains, num_samples, count = block.shape
+    length = num_samples // parts
+    return block[:, num_samples - parts * length :].reshape(num_chains * parts, length, count)
 
 
 def _normal_scores(parts: np.ndarray) -> np.ndarray:
@@ -286,14 +286,14 @@ def _normal_scores(parts: np.ndarray) -> np.ndarray:
     return ndtri((rankdata(pooled, axis=0) - 0.375) / (len(pooled) + 0.25)).reshape(parts.shape)
 
 
-def _statistic(core: Callable[[np.ndarray], np.ndarray], draws: Any, min_draws: int) -> Params:
+def _statistic(core: Callable[[np.ndarray], np.ndarray], draws: Any, min_samples: int) -> Params:
     """`core` on all parameters as (chain, draw, parameter), in blocks; its last axis is cut into leaves again.
 
     All leaves in one row, so that a network of many layers is not compiled for layer by layer.
     """
     leaves, treedef = jax.tree.flatten(positions_of(draws))
-    num_draws = leaves[0].shape[1]
-    check(num_draws >= min_draws, "draws", f"have at least {min_draws} draws a chain", num_draws)
+    num_samples = leaves[0].shape[1]
+    check(num_samples >= min_samples, "draws", f"have at least {min_samples} draws a chain", num_samples)
     flat = np.concatenate([leaf.reshape(*leaf.shape[:2], -1) for leaf in leaves], axis=2)
     starts = range(0, flat.shape[2], BLOCK_PARAMETERS)
     values = [core(flat[:, :, s : s + BLOCK_PARAMETERS].astype(np.float64)) for s in starts]

@@ -54,7 +54,7 @@ def open_run(folder: str | Path, data_dir: str | Path | None = None) -> Run:
         task = build(TaskSpec(**config["task"]), data_dir)
         like = jax.eval_shape(task.init, jax.random.key(0))
     draws = Draws.load(folder, like=like)
-    check(draws.num_draws > 0, "DIR", "hold at least one draw by now", folder)
+    check(draws.num_samples > 0, "DIR", "hold at least one draw by now", folder)
     return Run(folder, config, task, draws, runs.seconds_taken(folder / "state"))
 
 
@@ -100,7 +100,7 @@ def _measure(
         "task": run.task.name,
         "sampler": dict(run.config["sampler"]),
         "num_chains": positions.num_chains,
-        "num_draws": positions.num_draws,
+        "num_samples": positions.num_samples,
         "cost": {"seconds_per_step": None if run.seconds is None else run.seconds / run.draws.steps[-1]},
         "diagnostics": _diagnostics(run, positions, steps),
     }
@@ -151,7 +151,7 @@ def _round_numbers(most: int) -> list[int]:
 
 
 def _first(draws: Draws, count: int) -> Draws:
-    check(1 <= count <= draws.num_draws, "draws", f"be from 1 to the {draws.num_draws} of each chain", count)
+    check(1 <= count <= draws.num_samples, "draws", f"be from 1 to the {draws.num_samples} of each chain", count)
     return Draws.from_positions(jax.tree.map(lambda leaf: leaf[:, :count], draws.positions))
 
 
@@ -180,7 +180,7 @@ def _regression(task: Task, draws: Draws) -> dict[str, Any]:
 
 def _traces(draws: Draws, log_probs: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
     """How each chain went: the NLL of its single draws, and the norm of its positions."""
-    shape = (draws.num_draws, draws.num_chains)
+    shape = (draws.num_samples, draws.num_chains)
     single = np.asarray([metrics.nll(one, labels) for one in log_probs]).reshape(shape)
     norms = np.asarray([float(jnp.sqrt(trees.squared_norm(position))) for position in draws]).reshape(shape)
     return {"step": list(draws.steps), "nll": single.T.tolist(), "norm": norms.T.tolist()}
@@ -191,12 +191,12 @@ def space(task: Task, draws: Draws, *, batch_size: int = landscape.BATCH_SIZE) -
     chosen = Draws.from_positions(jax.tree.map(lambda leaf: leaf[:1, :10], draws.positions))
     record: dict[str, Any] = {"cosine": landscape.cosine_similarity(chosen).tolist()}
     few = tuple(array[:SURFACE_IMAGES] for array in task.test)
-    if chosen.num_draws >= 2:
-        pairs = list(itertools.pairwise(range(chosen.num_draws)))
+    if chosen.num_samples >= 2:
+        pairs = list(itertools.pairwise(range(chosen.num_samples)))
         segments = landscape.error_segments(task.apply, chosen, few, pairs=pairs, resolution=11, batch_size=batch_size)
         record["segments"] = {name: np.asarray(values).tolist() for name, values in segments._asdict().items()}
-    if chosen.num_draws >= 3:
-        first, second, third = (_as_arrays(chosen[0, d]) for d in _spread(chosen.num_draws))
+    if chosen.num_samples >= 3:
+        first, second, third = (_as_arrays(chosen[0, d]) for d in _spread(chosen.num_samples))
         plane = landscape.plane(first, second, third)
         surface = landscape.error_surface(task.apply, plane, few, resolution=11, batch_size=batch_size)
         record["surface"] = {name: np.asarray(values).tolist() for name, values in surface._asdict().items()}
@@ -271,6 +271,16 @@ def read_predictive(path: Path) -> np.ndarray:
     if probs.ndim != 2 or probs.dtype.kind != "f" or not np.isfinite(probs).all():
         raise FileError(f"{path} must {rule}; got {probs.dtype} of shape {probs.shape}.")
     return probs
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """Read a record that `evaluate` made."""
+    record = files.read_json(path)
+    if not isinstance(record, dict):
+        raise FileError(f"{path} is damaged: it is not a record of `roamax evaluate`. Remove it to measure anew.")
+    if "num_draws" in record:  # as records of before call it
+        record["num_samples"] = record.pop("num_draws")
+    return record
 
 
 def names_of(records: Iterable[Mapping[str, Any]]) -> list[str]:

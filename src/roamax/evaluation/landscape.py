@@ -1,7 +1,7 @@
 """Where draws lie: how far apart, with what between them, and how a sampler moves from one to the next.
 
 `draws` is a `roamax.Draws` or a pytree with leading axes (chain, draw). Where draws have numbers, draw d of
-chain c is number c * num_draws + d. `data` is `(x, y)` with class labels, and `apply_fn(params, x)` gives logits.
+chain c is number c * num_samples + d. `data` is `(x, y)` with class labels, and `apply_fn(params, x)` gives logits.
 Everything comes as host arrays, ready to be plotted.
 """
 

@@ -54,7 +54,7 @@ def _row(name: str, record: Mapping[str, Any]) -> dict[str, Any]:
         **unknown,
         **record["scores"],
         "name": name,
-        "draws": record["num_chains"] * record["num_draws"],
+        "draws": record["num_chains"] * record["num_samples"],
         "chain_rhat": record["diagnostics"]["parameters"]["chain_rhat_share"],
         "milliseconds": None if seconds is None else 1000 * seconds,
     }
@@ -73,7 +73,7 @@ def _figures(records: Mapping[str, Mapping[str, Any]]) -> Sequence[Figure]:
     if foreign:
         shown.append(Figure("ood", figures.confidence_histograms(foreign), "Foreign inputs",
                             "Confidence on the run's own test data and on data of another kind."))  # fmt: skip
-    several = {name: record for name, record in records.items() if record["num_draws"] >= 2}
+    several = {name: record for name, record in records.items() if record["num_samples"] >= 2}
     if several:
         shown += [
             Figure("cosine", geometry.cosine_matrices(several), "Similarity of draws",

@@ -35,9 +35,9 @@ class Draws:
         shapes = {np.shape(leaf)[:2] for leaf in leaves}
         if len(shapes) != 1 or len(next(iter(shapes))) != 2:
             raise InputError(f"`positions` must have one pair of leading axes (chain, draw); got {sorted(shapes)}.")
-        num_chains, num_draws = shapes.pop()
+        num_chains, num_samples = shapes.pop()
         store = MemoryStore(num_chains)
-        for draw in range(num_draws):
+        for draw in range(num_samples):
             store.add(jax.tree.map(lambda leaf, draw=draw: np.asarray(leaf[:, draw]), positions), step=draw + 1)
         return cls(store)
 
@@ -52,7 +52,7 @@ class Draws:
         return self._store.num_chains
 
     @property
-    def num_draws(self) -> int:
+    def num_samples(self) -> int:
         """The number of draws of each chain."""
         return len(self._store.steps)
 
@@ -62,31 +62,33 @@ class Draws:
         return list(self._store.steps)
 
     def __len__(self) -> int:
-        return self.num_chains * self.num_draws
+        return self.num_chains * self.num_samples
 
     def __getitem__(self, index: tuple[int, int]) -> Params:
         chain, draw = index
-        if not (0 <= chain < self.num_chains and 0 <= draw < self.num_draws):
+        if not (0 <= chain < self.num_chains and 0 <= draw < self.num_samples):
             raise IndexError(
-                f"draws[{chain}, {draw}] is outside of {self.num_chains} chains and {self.num_draws} draws"
+                f"draws[{chain}, {draw}] is outside of {self.num_chains} chains and {self.num_samples} draws"
             )
         return self._store.get(chain, draw)
 
     def __iter__(self) -> Iterator[Params]:
-        for draw in range(self.num_draws):
+        for draw in range(self.num_samples):
             for chain in range(self.num_chains):
                 yield self._store.get(chain, draw)
 
     def __repr__(self) -> str:
-        return f"Draws(num_chains={self.num_chains}, num_draws={self.num_draws})"
+        return f"Draws(num_chains={self.num_chains}, num_samples={self.num_samples})"
 
     @property
     def positions(self) -> Params:
         """All draws as one pytree of NumPy arrays with leading axes (chain, draw)."""
-        if self.num_draws == 0:
+        if self.num_samples == 0:
             raise InputError("`draws` must hold at least one draw; got none.")
         chains = [
-            jax.tree.map(lambda *leaves: np.stack(leaves), *(self._store.get(chain, d) for d in range(self.num_draws)))
+            jax.tree.map(
+                lambda *leaves: np.stack(leaves), *(self._store.get(chain, d) for d in range(self.num_samples))
+            )
             for chain in range(self.num_chains)
         ]
         return jax.tree.map(lambda *leaves: np.stack(leaves), *chains)

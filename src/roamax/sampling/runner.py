@@ -219,8 +219,8 @@ def _initial_positions(init_position: Params | Callable[[Key], Params] | Draws, 
     if isinstance(init_position, Draws):
         chains = init_position.num_chains
         check(chains == len(keys), "num_chains", f"be that of the draws to go on from, {chains}", len(keys))
-        check(init_position.num_draws > 0, "init_position", "hold at least one draw", "none")
-        last = [init_position[chain, init_position.num_draws - 1] for chain in range(chains)]
+        check(init_position.num_samples > 0, "init_position", "hold at least one draw", "none")
+        last = [init_position[chain, init_position.num_samples - 1] for chain in range(chains)]
         positions = jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *last)
     elif callable(init_position):
         positions = jax.vmap(init_position)(_purpose(keys, 0))

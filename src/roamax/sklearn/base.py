@@ -127,7 +127,7 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
             type(self).__name__, self._network(), train, train, train, log_prior=log_prior, batch_size=batch_size
         )
         seed = check_random_state(self.random_state).randint(2**31 - 1)
-        key = jax.random.fold_in(jax.random.key(seed), 0 if before is None else before.num_draws)
+        key = jax.random.fold_in(jax.random.key(seed), 0 if before is None else before.num_samples)
         options = self._sampler_options()
         for _ in range(RETRIES):
             try:
