@@ -2,30 +2,23 @@
 
 import numpy as np
 
-EDGE = "symmetric"
-"""What lies beyond an image is its mirror image."""
-
 
 def convolve(images: np.ndarray, kernel: np.ndarray) -> np.ndarray:
-    """Each pixel becomes the sum of its neighbours, weighted by `kernel`, whose sides are odd."""
-    high, wide = kernel.shape[0] // 2, kernel.shape[1] // 2
-    height, width = images.shape[1:3]
-    padded = np.pad(images, ((0, 0), (high, high), (wide, wide), (0, 0)), EDGE)
-    result = np.zeros_like(images)
-    for row, column in np.argwhere(kernel):
-        result += np.float32(kernel[row, column]) * padded[:, row : row + height, column : column + width]
-    return result
+    """Make each pixel the sum of its neighbours, weighted by `kernel`; beyond an image lies its mirror image."""
+    from scipy.ndimage import correlate
+
+    return correlate(images, kernel[None, :, :, None])
 
 
 def blur(images: np.ndarray, sigma: float) -> np.ndarray:
-    """Gaussian blur."""
+    """Blur by a Gaussian of `sigma` pixels."""
     from scipy.ndimage import gaussian_filter
 
     return gaussian_filter(images, (0, sigma, sigma, 0))
 
 
 def disk(radius: float, alias_sigma: float) -> np.ndarray:
-    """The spot that a point out of focus makes: a disk, softened by a Gaussian over 3 × 3 pixels."""
+    """Return the spot that a point out of focus makes: a disk, softened by a Gaussian over 3 × 3 pixels."""
     reach = int(radius) + 1
     rows, columns = np.mgrid[-reach : reach + 1, -reach : reach + 1]
     spot = ((rows**2 + columns**2) <= radius**2).astype(np.float32)[None, :, :, None]
@@ -35,7 +28,7 @@ def disk(radius: float, alias_sigma: float) -> np.ndarray:
 
 
 def streak(angle: float, sigma: float) -> np.ndarray:
-    """The trace of a point that moves along `angle` (radians) and fades as a Gaussian with `sigma` pixels does."""
+    """Return the trace of a point that moves along `angle` (radians) and fades as a Gaussian with `sigma` pixels."""
     reach = int(np.ceil(3 * sigma))
     kernel = np.zeros((2 * reach + 3, 2 * reach + 3))
     distances = np.arange(0, 3 * sigma, 0.25)
@@ -50,11 +43,14 @@ def streak(angle: float, sigma: float) -> np.ndarray:
 
 
 def zoom(images: np.ndarray, factors: np.ndarray) -> np.ndarray:
-    """The mean over `factors` of the middle of each image made that many times as large, by linear interpolation."""
+    """Average over `factors` the middle of each image made that many times as large, by linear interpolation.
+
+    One sparse matrix for all factors, which share most of the few pixels that each pixel comes from: SciPy has no such
+    mean, and a call of its own for each of up to 27 factors would take many times as long.
+    """
     from scipy.sparse import csr_array, kron
 
     number, height, width, channels = images.shape
-    # One sparse matrix for all factors: they share most of the few pixels that each pixel comes from.
     pixels = height * width
     operator = csr_array((pixels, pixels), dtype=np.float32)
     for factor in factors:
@@ -71,24 +67,20 @@ def _zoom_matrix(size: int, factor: float) -> np.ndarray:
 
 
 def displace(images: np.ndarray, down: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Each pixel comes from (`down`, `right`) pixels away, by linear interpolation; both are (n, height, width)."""
-    number, height, width = images.shape[:3]
-    rows = np.clip(np.arange(height)[:, None] + down, 0, height - 1)
-    columns = np.clip(np.arange(width)[None, :] + right, 0, width - 1)
-    top, left = (np.minimum(places.astype(np.int32), size - 2) for places, size in ((rows, height), (columns, width)))
-    below, beside = (rows - top)[..., None], (columns - left)[..., None]
-    which = np.arange(number)[:, None, None]
+    """Take each pixel from (`down`, `right`) pixels away, by linear interpolation; both are (n, height, width)."""
+    from scipy.ndimage import map_coordinates
 
-    def at(row: np.ndarray, column: np.ndarray) -> np.ndarray:
-        return images[which, row, column]
-
-    upper = at(top, left) * (1 - beside) + at(top, left + 1) * beside
-    lower = at(top + 1, left) * (1 - beside) + at(top + 1, left + 1) * beside
-    return upper * (1 - below) + lower * below
+    height, width, channels = images.shape[1:]
+    places = np.stack([np.arange(height)[:, None] + down, np.arange(width) + right], axis=1)
+    moved = np.empty_like(images)
+    for image, place, target in zip(images, places, moved, strict=True):
+        for channel in range(channels):
+            map_coordinates(image[..., channel], place, target[..., channel], order=1, mode="nearest")
+    return moved
 
 
 def clouds(rng: np.random.Generator, number: int, height: int, width: int, exponent: float) -> np.ndarray:
-    """Random textures in [0, 1] whose amplitudes fall with frequency f as f ** -exponent: (number, height, width)."""
+    """Draw textures in [0, 1] whose amplitudes fall with frequency f as f ** -exponent: (number, height, width)."""
     frequencies = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None, :])
     frequencies[0, 0] = np.inf
     spectrum = np.fft.rfft2(rng.standard_normal((number, height, width), np.float32)) * frequencies**-exponent
@@ -98,7 +90,7 @@ def clouds(rng: np.random.Generator, number: int, height: int, width: int, expon
 
 
 def frost(rng: np.random.Generator, size: int) -> np.ndarray:
-    """A texture like ice on a window, (size, size) in [0, 1]: sharp ridges at several scales on a milky ground."""
+    """Draw a texture like ice on a window, (size, size) in [0, 1]: sharp ridges at several scales on a milky ground."""
     ground = clouds(rng, 1, size, size, 1.7)[0]
     ridges = 1 - np.abs(2 * clouds(rng, 5, size, size, 1.9) - 1)
     needles = np.max(ridges**16, axis=0)
