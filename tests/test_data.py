@@ -23,8 +23,9 @@ from hypothesis import strategies as st
 
 import published_files as published
 from roamax import data
-from roamax.data import archives, corruptions, downloads, formats, registry, text, toys
+from roamax.data import archives, corruptions, downloads, registry, text, toys
 from roamax.data import dataset as datasets
+from roamax.data.formats import cifar, idx, images, matlab, npz, reviews
 from roamax.errors import FileError, InputError
 
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")
@@ -37,7 +38,7 @@ def write_mnist(folder):
     arrays = {"x_train": published.images(6, 28, 28), "y_train": published.labels(6, 10),
               "x_test": published.images(3, 28, 28), "y_test": published.labels(3, 10)}  # fmt: skip
     paths = [published.write(folder, f"{name}.gz", published.idx(array)) for name, array in arrays.items()]
-    return formats.mnist, paths, arrays
+    return idx.mnist, paths, arrays
 
 
 def write_emnist(folder):
@@ -45,7 +46,7 @@ def write_emnist(folder):
               "x_test": published.images(3, 28, 28), "y_test": published.labels(3, 26) + 1}  # fmt: skip
     path = published.emnist(folder / "gzip.zip", "letters", arrays)
     upright = {name: array.transpose(0, 2, 1) if name[0] == "x" else array - 1 for name, array in arrays.items()}
-    return formats.emnist("letters", 1), [path], upright
+    return idx.emnist("letters", 1), [path], upright
 
 
 def write_medmnist(folder):
@@ -56,7 +57,7 @@ def write_medmnist(folder):
     ours = {"train": "train", "val": "valid", "test": "test"}
     expected = {f"x_{ours[part]}": arrays[f"{part}_images"] for part in parts}
     expected |= {f"y_{ours[part]}": arrays[f"{part}_labels"] for part in parts}
-    return formats.medmnist, [folder / "bloodmnist.npz"], expected
+    return npz.medmnist, [folder / "bloodmnist.npz"], expected
 
 
 def write_cifar10(folder):
@@ -89,7 +90,7 @@ def write_svhn(folder):
                 "x_test": published.images(2, 32, 32, 3), "y_test": np.asarray([5, 0], np.uint8)}  # fmt: skip
     paths = [published.svhn(folder / f"{part}.mat", expected[f"x_{part}"], np.where(expected[f"y_{part}"] == 0, 10,
              expected[f"y_{part}"]).astype(np.uint8)) for part in ("train", "test")]  # fmt: skip
-    return formats.svhn, paths, expected
+    return matlab.svhn, paths, expected
 
 
 def write_cifar10_c(folder):
@@ -97,7 +98,7 @@ def write_cifar10_c(folder):
     codes = [10 * place + severity for place in range(15) for severity in range(1, 6)]
     pixels = np.repeat(np.asarray(codes, np.uint8), 2)[:, None, None, None]
     expected = {"x_test": np.broadcast_to(pixels, (150, 32, 32, 3)), "y_test": np.tile([0, 1], 75)}
-    return formats.cifar10_c, [path], expected
+    return cifar.cifar10_c, [path], expected
 
 
 def write_notmnist(folder):
@@ -107,7 +108,7 @@ def write_notmnist(folder):
     path = published.tar(
         folder / "n.tar.gz", {**members, "notMNIST_small/F/empty.png": b"", "notMNIST_small/._A": b"?"}
     )
-    return formats.notmnist, [path], {"x_test": pixels[[1, 0, 2]], "y_test": np.asarray([0, 1, 9])}
+    return images.notmnist, [path], {"x_test": pixels[[1, 0, 2]], "y_test": np.asarray([0, 1, 9])}
 
 
 def flat_pictures(*levels):
@@ -125,7 +126,7 @@ def write_tiny_imagenet(folder):
     )
     expected = {"x_train": np.broadcast_to(levels[0], (3, 64, 64, 3)), "y_train": np.asarray([0, 1, 1]),
                 "x_test": np.broadcast_to(levels[1], (2, 64, 64, 3)), "y_test": np.asarray([0, 1])}  # fmt: skip
-    return formats.tiny_imagenet(64), [path], expected
+    return images.tiny_imagenet(64), [path], expected
 
 
 def write_imdb(folder):
@@ -141,7 +142,7 @@ def write_imdb(folder):
     ids = np.zeros((3, 400), np.int32)
     for row, tokens in zip(ids, rows, strict=True):
         row[: len(tokens)] = [words.get(token, 1) for token in tokens]
-    return formats.imdb, [path], {"x_train": ids[:2], "y_train": np.asarray([0, 1]),
+    return reviews.imdb, [path], {"x_train": ids[:2], "y_train": np.asarray([0, 1]),
                                   "x_test": ids[2:], "y_test": np.asarray([1])}  # fmt: skip
 
 
@@ -165,20 +166,20 @@ def test_tiny_imagenet_at_half_size_is_the_mean_of_four_pixels(tmp_path):
     ramp = np.linspace(0, 250, 64).astype(np.uint8)
     picture = np.broadcast_to(ramp[:, None, None], (64, 64, 3)).copy()
     path = published.tiny_imagenet(tmp_path / "t.zip", {"n00000001": [picture]}, {"n00000001": [picture]})
-    whole, half = formats.tiny_imagenet(64)(path)["x_test"], formats.tiny_imagenet(32)(path)["x_test"]
+    whole, half = images.tiny_imagenet(64)(path)["x_test"], images.tiny_imagenet(32)(path)["x_test"]
     np.testing.assert_array_equal(half, np.rint(whole.reshape(1, 32, 2, 32, 2, 3).mean((2, 4))).astype(np.uint8))
 
 
 def test_grey_jpegs_become_colour_images(tmp_path):
     grey = np.full((64, 64), 77, np.uint8)
     path = published.tiny_imagenet(tmp_path / "t.zip", {"n00000001": [grey]}, {"n00000001": [grey]})
-    np.testing.assert_array_equal(formats.tiny_imagenet(64)(path)["x_train"], np.full((1, 64, 64, 3), 77))
+    np.testing.assert_array_equal(images.tiny_imagenet(64)(path)["x_train"], np.full((1, 64, 64, 3), 77))
 
 
 @pytest.mark.skipif(not DEBIAN.exists(), reason="needs Debian's package dataset-fashion-mnist")
 def test_the_real_files_of_fashion_mnist():
     names = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
-    arrays = formats.mnist(*(DEBIAN / f"{name}-ubyte.gz" for name in names))
+    arrays = idx.mnist(*(DEBIAN / f"{name}-ubyte.gz" for name in names))
     assert {name: array.shape for name, array in arrays.items()} == {
         "x_train": (60000, 28, 28), "y_train": (60000,), "x_test": (10000, 28, 28), "y_test": (10000,)}  # fmt: skip
     assert np.bincount(arrays["y_train"]).tolist() == [6000] * 10
@@ -223,7 +224,7 @@ def test_damage_never_raises_anything_but_one_line(name, tmp_path):
 
 def absurd_idx(folder):
     path = published.write(folder, "a.gz", gzip.compress(b"\0\0\x08\x03" + struct.pack(">3I", 2**16, 2**5, 2**5)))
-    return lambda: formats.idx(path.read_bytes())
+    return lambda: idx.idx(path.read_bytes())
 
 
 def absurd_npz(folder):
@@ -235,13 +236,13 @@ def absurd_npz(folder):
 
 def absurd_tar(folder):
     path = published.tar(folder / "a.tar.gz", {"aclImdb/train/pos/0_9.txt": bytes(2**26)})
-    return lambda: formats.imdb(path)
+    return lambda: reviews.imdb(path)
 
 
 def absurd_zip(folder):
     name = "tiny-imagenet-200/train/n00000001/images/n00000001_0.JPEG"
     path = published.zipped(folder / "a.zip", {name: bytes(2**26)})
-    return lambda: formats.tiny_imagenet(64)(path)
+    return lambda: images.tiny_imagenet(64)(path)
 
 
 def matlab_element(kind, content):
@@ -257,7 +258,7 @@ def absurd_matlab(folder, compressed=False):
     matrix = matlab_element(14, body)
     matrix = matlab_element(15, zlib.compress(matrix)) if compressed else matrix
     path = published.write(folder, "a.mat", b"MATLAB 5.0 MAT-file".ljust(124) + b"\0\1IM" + matrix)
-    return lambda: formats.svhn(path, path)
+    return lambda: matlab.svhn(path, path)
 
 
 def absurd_matlab_compressed(folder):
@@ -269,7 +270,7 @@ def absurd_picture(folder):
     struct.pack_into(">2I", content, 16, 9000, 9000)
     struct.pack_into(">I", content, 29, zlib.crc32(content[12:29]))
     path = published.tar(folder / "a.tar.gz", {"notMNIST_small/A/x.png": bytes(content)})
-    return lambda: formats.notmnist(path)
+    return lambda: images.notmnist(path)
 
 
 ABSURD = [

@@ -7,7 +7,7 @@ claims is held against what the file can contain before memory is set aside for 
 import math
 import tarfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -16,6 +16,10 @@ import numpy as np
 
 from roamax.errors import FileError
 
+Arrays = dict[str, np.ndarray]
+
+MEMBER_BYTES = 256 * 1024**2
+"""No single file in the archives of images is larger."""
 DEFLATE_RATIO = 1032
 """How many bytes one byte of a deflated stream can stand for at most."""
 
@@ -35,13 +39,13 @@ def reading(path: Path, remedy: str = "remove it, and fetch it again") -> Iterat
 
 
 def reason(error: BaseException) -> str:
-    """The first line of what an error says, or its kind where it says nothing."""
+    """Return the first line of what an error says, or its kind where it says nothing."""
     lines = str(getattr(error, "strerror", None) or error).splitlines()
     return lines[0][:160].rstrip(".") if lines else type(error).__name__
 
 
 def tar_members(path: Path, wanted: Callable[[str], bool], limit: int) -> Iterator[tuple[str, bytes]]:
-    """Names and contents of the regular files in a tar archive whose names are wanted; `limit` bounds each one."""
+    """Yield names and contents of the wanted regular files in a tar archive; `limit` bounds the size of each."""
     with tarfile.open(path) as archive:
         for member in archive:
             if member.isfile() and wanted(member.name):
@@ -54,7 +58,7 @@ def tar_members(path: Path, wanted: Callable[[str], bool], limit: int) -> Iterat
 
 
 def zip_members(path: Path, wanted: Callable[[str], bool], limit: int) -> Iterator[tuple[str, bytes]]:
-    """Names and contents of the files in a zip archive whose names are wanted; `limit` bounds each one."""
+    """Yield names and contents of the wanted files in a zip archive; `limit` bounds the size of each."""
     with zipfile.ZipFile(path) as archive:
         for info in archive.infolist():
             if not info.is_dir() and wanted(info.filename):
@@ -89,7 +93,7 @@ def npy_header(stream: IO[bytes]) -> NpyHeader:
 
 
 def npz_arrays(path: Path, wanted: Callable[[str], bool]) -> dict[str, np.ndarray]:
-    """Those arrays of an npz file whose names are wanted."""
+    """Read those arrays of an npz file whose names are wanted."""
     arrays = {}
     with zipfile.ZipFile(path) as archive:
         for info in archive.infolist():
@@ -115,3 +119,10 @@ def check_limit(name: str, size: int, limit: int) -> None:
     """Refuse a member of an archive that is larger than any file of its kind."""
     if size > limit:
         raise ValueError(f"{name} in it has {size} bytes, more than the {limit} that such a file may have")
+
+
+def check_complete(names: Iterable[str], there: Iterable[str]) -> None:
+    """Refuse an archive that lacks one of these members."""
+    missing = sorted(set(names) - set(there))
+    if missing:
+        raise ValueError(f"{missing[0]} is missing from it")

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from roamax.data import archives, corruptions, dataset, downloads, formats
+from roamax.data import archives, corruptions, dataset, downloads
 from roamax.data.dataset import Dataset
+from roamax.data.formats import cifar
 from roamax.data.registry import REGISTRY, Entry
 from roamax.errors import FileError, check, lookup
 
@@ -86,7 +87,7 @@ def corrupted(
     if name == "cifar10" and path.exists():
         downloads.verify(file, folder)
         with archives.reading(path):
-            x, y = formats.cifar10_c_part(path, kind, severity)
+            x, y = cifar.cifar10_c_part(path, kind, severity)
         return x, y.astype(np.int32)
     own = folder / f"{name}.npz"
     x, y = _test_set(name, folder, own.stat().st_mtime_ns if own.exists() else 0)

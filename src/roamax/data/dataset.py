@@ -7,6 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from roamax.data import archives
+from roamax.data.formats.npz import MEDMNIST
+from roamax.data.registry import REGISTRY
 from roamax.errors import FileError, check
 from roamax.host import files
 
@@ -15,9 +17,8 @@ _KEYS = {
     **{f"{name}_{part}": f"{name}_{part}" for name in "xy" for part in PARTS},
     **{f"{name}_val": f"{name}_valid" for name in "xy"},
     # MedMNIST publishes files that are themselves called NAME.npz, with names of its own.
-    **{f"{theirs}_{what}": f"{name}_{part}" for theirs, part in zip(("train", "val", "test"), PARTS, strict=True)
-       for name, what in (("x", "images"), ("y", "labels"))},
-}  # fmt: skip
+    **MEDMNIST,
+}
 """The names that arrays may have in an npz file, and the fields of `Dataset` that they are."""
 
 
@@ -54,14 +55,12 @@ def split(dataset: Dataset, num_valid: int | None = None, seed: int = 0) -> Spli
     Without `num_valid`: the publishers' validation set where there is one; for CIFAR the paper's split, 40,960 images
     for training and the other 9,040 held out; a tenth of the training set otherwise.
     """
-    from roamax.data.registry import PAPER_VALID
-
     x, y, test = dataset.x_train, dataset.y_train, (dataset.x_test, dataset.y_test)
     if num_valid is None and dataset.x_valid is not None and dataset.y_valid is not None:
         return Splits((x, y), (dataset.x_valid, dataset.y_valid), test)
     if num_valid is None:
-        paper_length, paper_valid = PAPER_VALID.get(dataset.name, (0, 0))
-        num_valid = paper_valid if len(x) == paper_length else len(x) // 10
+        entry = REGISTRY.get(dataset.name)
+        num_valid = entry.num_valid if entry and entry.num_valid and len(x) == entry.num_train else len(x) // 10
     whole = isinstance(num_valid, int | np.integer) and not isinstance(num_valid, bool)
     check(whole and 0 <= num_valid < len(x), "num_valid", f"be a whole number in [0, {len(x)})", num_valid)
     order = np.random.default_rng(seed).permutation(len(x))
