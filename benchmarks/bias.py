@@ -14,7 +14,8 @@ from pathlib import Path
 import jax
 
 from roamax import pretrained, runs
-from roamax.evaluation import bias
+from roamax.evaluation.stationarity import SamplerOf, bias
+from roamax.evaluation.targets import TARGETS
 from roamax.report.page import Column, markdown
 from roamax.samplers.learned.kinetic_l2e import kinetic_l2e
 from roamax.samplers.learned.l2e import l2e
@@ -46,9 +47,9 @@ Made by `{command}`, seed {seed}, JAX {jax}; the numbers are in [bias.json](bias
 """
 
 
-def contestants(sources: list[str]) -> dict[str, bias.SamplerOf]:
+def contestants(sources: list[str]) -> dict[str, SamplerOf]:
     """Each set of weights, and SGHMC at its settings."""
-    found: dict[str, bias.SamplerOf] = {}
+    found: dict[str, SamplerOf] = {}
     for source in sources:
         weights = pretrained.load(source) if source in pretrained.list() else pretrained.read(source)
         path = pretrained.FOLDER / f"{source}.safetensors" if source in pretrained.list() else Path(source)
@@ -73,10 +74,10 @@ def main() -> None:
     if not chosen:
         print("No weights ship with this version: name a file of weights.")
         return
-    for number, (target_name, make) in enumerate(bias.TARGETS.items()):
+    for number, (target_name, make) in enumerate(TARGETS.items()):
         target = make(jax.random.fold_in(key, number))
         for name, sampler in chosen.items():
-            found = bias.measure(sampler, target, jax.random.fold_in(key, 100 + number), num_steps=arguments.steps)
+            found = bias(sampler, target, jax.random.fold_in(key, 100 + number), num_steps=arguments.steps)
             rows.append({"target": target_name, "sampler": name, **found._asdict()})
             print(json.dumps(rows[-1]), flush=True)
     made_by = runs.provenance(arguments.seed)

@@ -18,10 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from roamax.errors import check
+from roamax.evaluation.stationarity import stationarity as stationarity
 from roamax.numerics import trees
-from roamax.posterior import Posterior
-from roamax.sampling.loop import unroll
-from roamax.types import Key, Params, Sampler
+from roamax.types import Params
 
 BLOCK_PARAMETERS = 2**16
 """How many parameters are worked on at once."""
@@ -138,46 +137,6 @@ def summary(draws: Any, seconds_per_interval: float | None = None, kappa: int = 
     return result
 
 
-def stationarity(
-    sampler: Callable[[Posterior], Sampler],
-    key: Key,
-    *,
-    mean: np.ndarray | None = None,
-    covariance: np.ndarray | None = None,
-    num_data: int = 1,
-    num_chains: int = 16,
-    burn_in: int = 1000,
-    num_steps: int = 5000,
-) -> dict[str, float]:
-    """How far a sampler's long-run distribution is from a Gaussian that is the exact answer.
-
-        stationarity(lambda posterior: roamax.l2e(posterior, weights, step_size=0.01), jax.random.key(0))
-
-    `sampler` makes a sampler of a posterior: here N(mean, covariance) over one vector, 64 numbers with
-    correlations .5 ** |i - j| if not given, said to come from `num_data` data. Gradients are exact, so what is
-    seen is the sampler's own bias at its settings. Chains start from draws of the target. In units of the
-    target's standard deviations: `mean_error` and `covariance_error` are the largest errors of an entry,
-    `variance_ratio` is the mean ratio of a variance to the right one, and `monte_carlo_error` is the standard
-    error of an entry of the mean, below which nothing can be seen. A chain that diverged makes all NaN.
-    """
-    steps = np.arange(64)
-    covariance = 0.5 ** np.abs(steps[:, None] - steps) if covariance is None else np.asarray(covariance, float)
-    mean = np.zeros(len(covariance)) if mean is None else np.asarray(mean, float)
-    square = covariance.shape == (len(mean), len(mean))
-    check(square, "covariance", f"be square with the length of `mean`, {len(mean)}", f"shape {covariance.shape}")
-    for name, number in (("num_chains", num_chains), ("num_steps", num_steps)):
-        check(number >= 2, name, "be >= 2", number)
-    first, second = _long_run_moments(sampler, key, mean, covariance, num_data, num_chains, burn_in, num_steps)
-    deviation = np.sqrt(np.diag(covariance))
-    centred = second.mean(0) - np.outer(first.mean(0), first.mean(0))
-    return {
-        "mean_error": float(np.max(np.abs(first.mean(0)) / deviation)),
-        "covariance_error": float(np.max(np.abs(centred - covariance) / np.outer(deviation, deviation))),
-        "variance_ratio": float(np.mean(np.diag(centred) / np.diag(covariance))),
-        "monte_carlo_error": float(np.max(first.std(0, ddof=1) / deviation) / np.sqrt(num_chains)),
-    }
-
-
 def positions_of(draws: Any) -> Params:
     """The pytree of a `Draws`, or the pytree itself, checked: leading axes (chain, draw), all finite."""
     positions = jax.tree.map(np.asarray, getattr(draws, "positions", draws))
@@ -193,45 +152,6 @@ def positions_of(draws: Any) -> Params:
     for name, leaf in leaves.items():
         check(bool(np.all(np.isfinite(leaf))), "draws", "be finite", f"a NaN or an infinity in {name!r}")
     return positions
-
-
-def _long_run_moments(
-    sampler: Callable[[Posterior], Sampler],
-    key: Key,
-    mean: np.ndarray,
-    covariance: np.ndarray,
-    num_data: int,
-    num_chains: int,
-    burn_in: int,
-    num_steps: int,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Each chain's mean of (theta - mean) and of its outer square, for chains on N(mean, covariance)."""
-    centre, precision = jnp.asarray(mean, float), jnp.asarray(np.linalg.inv(covariance), float)
-
-    def log_prior(theta: jax.Array) -> jax.Array:
-        return -0.5 * (theta - centre) @ precision @ (theta - centre)
-
-    posterior = Posterior(lambda theta, batch: jnp.zeros(1, theta.dtype), log_prior, num_data)
-    chain, batch = sampler(posterior), jnp.zeros(1)
-    root = jnp.asarray(np.linalg.cholesky(covariance), float)
-
-    def run(key: Key) -> tuple[jax.Array, jax.Array]:
-        state = chain.init(key, centre + root @ jax.random.normal(jax.random.fold_in(key, 0), centre.shape))
-
-        state, _ = unroll(chain, key, state, lambda step: batch, burn_in, first=1)
-        _, offsets = unroll(
-            chain,
-            key,
-            state,
-            lambda step: batch,
-            num_steps,
-            first=1 + burn_in,
-            observe=lambda step: step.after.position - centre,
-        )
-        return offsets.mean(0), offsets.T @ offsets / num_steps
-
-    first, second = jax.jit(jax.vmap(run))(jax.random.split(key, num_chains))
-    return np.asarray(first, np.float64), np.asarray(second, np.float64)
 
 
 def _ess(block: np.ndarray) -> np.ndarray:

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 import roamax
-from roamax.evaluation import bias
+from roamax.evaluation import targets
+from roamax.evaluation.stationarity import bias
 
 LENGTHS = {"num_chains": 32, "burn_in": 500, "num_steps": 4000}
 
@@ -16,8 +17,8 @@ def sghmc(temperature):
 
 @pytest.mark.parametrize("name", ["Gaussian", "funnel", "mixture"])
 def test_exact_draws_and_density_belong_together(name):
-    target = bias.TARGETS[name](jax.random.key(0))
-    found = bias.measure(sghmc(1.0), target, jax.random.key(1), **LENGTHS)
+    target = targets.TARGETS[name](jax.random.key(0))
+    found = bias(sghmc(1.0), target, jax.random.key(1), **LENGTHS)
     assert found.mean < 0.2
     assert abs(found.deviation - 1) < 0.1
     assert found.distance < 0.15
@@ -25,8 +26,8 @@ def test_exact_draws_and_density_belong_together(name):
 
 
 def test_a_tempered_chain_is_as_narrow_as_it_must_be_and_a_diverged_one_unknown():
-    target = bias.gaussian(jax.random.key(0), dim=4)
-    cold = bias.measure(sghmc(0.25), target, jax.random.key(1), **LENGTHS)
+    target = targets.gaussian(jax.random.key(0), dim=4)
+    cold = bias(sghmc(0.25), target, jax.random.key(1), **LENGTHS)
     assert cold.deviation == pytest.approx(0.5, rel=0.1)
     # A normal of half the width is at a distance of half the mean of |N(0, 1)|.
     assert cold.distance == pytest.approx(0.5 * np.sqrt(2 / np.pi), rel=0.15)
@@ -34,12 +35,12 @@ def test_a_tempered_chain_is_as_narrow_as_it_must_be_and_a_diverged_one_unknown(
     def explodes(posterior):
         return roamax.sgld(posterior, step_size=1e10)
 
-    assert np.isnan(bias.measure(explodes, target, jax.random.key(1), **LENGTHS)).all()
+    assert np.isnan(bias(explodes, target, jax.random.key(1), **LENGTHS)).all()
 
 
 @pytest.mark.slow
 def test_the_network_is_measured_by_its_predictions():
-    target = bias.network(jax.random.key(0), hidden=3, num_data=10, num_samples=20)
-    found = bias.measure(sghmc(1.0), target, jax.random.key(1), num_chains=8, burn_in=10, num_steps=200)
+    target = targets.network(jax.random.key(0), hidden=3, num_data=10, num_samples=20)
+    found = bias(sghmc(1.0), target, jax.random.key(1), num_chains=8, burn_in=10, num_steps=200)
     assert len(jax.tree.leaves(target.draws)[0]) == 8 * 20
     assert np.isfinite(found).all()
