@@ -1,13 +1,7 @@
-"""Small data sets that are made, not fetched: digits, a line to fit, and two shapes in the plane.
-
-The shapes in the plane are mixtures of Gaussians. A classifier can be fitted to points of them, and a sampler can be
-looked at by letting it sample from their densities, `two_moons_log_density` and `ring_log_density`.
-"""
+"""Small data sets that are made, not fetched: digits, a line to fit, and two mixtures of Gaussians in the plane."""
 
 from collections.abc import Sequence
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from roamax.errors import check
@@ -20,7 +14,7 @@ ARC_POINTS = 100
 
 
 def digits(seed: int = 0) -> Arrays:
-    """The 1,797 handwritten digits, 8 × 8, that ship with scikit-learn; 360 of them, chosen by `seed`, are for test."""
+    """Return the 1,797 handwritten digits, 8 × 8, of scikit-learn; 360 of them, chosen by `seed`, are for test."""
     from sklearn.datasets import load_digits
 
     images, labels = load_digits(return_X_y=True)
@@ -37,7 +31,7 @@ def regression_1d(
     noise: float = 0.0,
     seed: int = 0,
 ) -> Arrays:
-    """y = sin(x) + noise · N(0, 1), with `num` points spread evenly at random over the `intervals`.
+    """Draw y = sin(x) + noise · N(0, 1), with `num` points spread evenly at random over the `intervals`.
 
     The paper's intervals, the default, touch at 1, so that there is nothing in between; the data set
     `regression_1d_gap` has `((-5, -1), (1, 4))`, which leaves a gap to be uncertain in. Test points lie on a grid from
@@ -57,23 +51,13 @@ def regression_1d(
 
 
 def two_moons(num: int = 1000, seed: int = 0) -> Arrays:
-    """Two interleaved half circles of radius 1, blurred; the label says which."""
+    """Draw two interleaved half circles of radius 1, blurred; the label says which."""
     return _points(_moons_centres(), MOONS_SCALE, num, seed)
 
 
 def ring_of_gaussians(num: int = 1000, seed: int = 0) -> Arrays:
-    """Eight Gaussians on a circle; the label says which."""
+    """Draw from eight Gaussians on a circle; the label says which."""
     return _points(_ring_centres(), RING_SCALE, num, seed)
-
-
-def two_moons_log_density(position: jax.Array) -> jax.Array:
-    """log of the mean of N(position; c, 0.1²) over the centres c, which lie densely on the two half circles."""
-    return _log_density(position, _moons_centres(), MOONS_SCALE)
-
-
-def ring_log_density(position: jax.Array) -> jax.Array:
-    """log of the mean of N(position; c, 0.3²) over eight centres c on a circle of radius 4."""
-    return _log_density(position, _ring_centres(), RING_SCALE)
 
 
 def _moons_centres() -> np.ndarray:
@@ -99,10 +83,3 @@ def _points(centres: np.ndarray, scale: float, num: int, seed: int) -> Arrays:
         arrays[f"x_{part}"] = places + scale * rng.standard_normal((num, 2))
         arrays[f"y_{part}"] = labels
     return arrays
-
-
-def _log_density(position: jax.Array, centres: np.ndarray, scale: float) -> jax.Array:
-    check(jnp.shape(position) == (2,), "position", "be a point in the plane, shape (2,)", jnp.shape(position))
-    offsets = (position[None, :] - jnp.asarray(centres.reshape(-1, 2), position.dtype)) / scale
-    log_densities = -0.5 * jnp.sum(offsets**2, axis=1) - jnp.log(2 * jnp.pi * scale**2)
-    return jax.nn.logsumexp(log_densities) - jnp.log(float(len(log_densities)))
