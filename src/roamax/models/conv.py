@@ -30,7 +30,7 @@ LAYOUT = ("NHWC", "HWIO", "NHWC")
 # Images that are treated at a time, with their shifted copies, should still be in the caches when used.
 CHUNK_BYTES_ONE_CORE, CHUNK_BYTES = 640 * 1024, 5 * 1024 * 1024
 # XLA:CPU wakes another core for every eight more operations that are ready.
-PIECES_A_CORE, MOST_PIECES = 8, 64
+PIECES_PER_CORE, MOST_PIECES = 8, 64
 # Up to so many channels and features XLA:CPU uses all cores for a convolution; beyond, one, but that one well.
 NARROW = 16
 # Up to so many channels (those of images) the work is too little to be shared.
@@ -92,19 +92,16 @@ class Conv(nn.Module):
     features: int
     kernel_size: tuple[int, int] = (3, 3)
     strides: int = 1
-    use_bias: bool = True
     kernel_init: nn.initializers.Initializer = nn.initializers.lecun_normal()
-    bias_init: nn.initializers.Initializer = nn.initializers.zeros
-    param_dtype: Any = jnp.float32
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         shape = (*self.kernel_size, x.shape[-1], self.features)
-        kernel = self.param("kernel", self.kernel_init, shape, self.param_dtype)
-        bias = self.param("bias", self.bias_init, (self.features,), self.param_dtype) if self.use_bias else None
+        kernel = self.param("kernel", self.kernel_init, shape, jnp.float32)
+        bias = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
         x, kernel, bias = promote_dtype(x, kernel, bias, dtype=None)
         y = conv2d(x, kernel, self.strides)
-        return y if bias is None else y + jnp.broadcast_to(bias, y.shape)
+        return y + jnp.broadcast_to(bias, y.shape)
 
 
 # ---- How each product is computed on a CPU ----
@@ -158,7 +155,7 @@ def _xla_convolve(
     def convolve(images: jax.Array) -> jax.Array:
         return lax.conv_general_dilated(images, kernel, strides, padding, spread, dimension_numbers=LAYOUT)
 
-    size = max(2, -(-len(x) // min(PIECES_A_CORE * _cores(), MOST_PIECES)))
+    size = max(2, -(-len(x) // min(PIECES_PER_CORE * _cores(), MOST_PIECES)))
     few = x.shape[3] <= IMAGE_CHANNELS or max(kernel.shape[2:]) <= NARROW
     if _cores() == 1 or few or len(x) % size:
         return convolve(x)
