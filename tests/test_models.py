@@ -258,7 +258,7 @@ def test_padding_does_not_change_what_a_text_says():
     np.testing.assert_allclose(run(model, params, short), run(model, params, shorter), rtol=1e-5, atol=1e-6)
     cut = models.get("cnn_lstm", **SMALL["cnn_lstm"], length=12)
     np.testing.assert_allclose(run(cut, params, TOKENS), run(model, params, TOKENS[:, :12]), rtol=1e-5)
-    with pytest.raises(InputError, match="`x` must hold at least 8 words a row; got 7"):
+    with pytest.raises(InputError, match="`x` must hold at least 8 words per row; got 7"):
         model.apply(params, TOKENS[:, :7])
 
 

@@ -10,9 +10,16 @@ from roamax.types import Key
 def augment(key: Key, images: jax.Array, padding: int = 4, flip: bool = True) -> jax.Array:
     """Crop each image at a random place after padding it with zeros, and mirror it left to right by chance.
 
-    `images` are (n, height, width, channels) of any dtype, which the result keeps. Every image gets a place of its
-    own, uniform over the (2 · padding + 1)² that there are, and a coin of its own. `flip=False` is for images that
-    mean something else when mirrored, such as digits.
+    Every image gets a place of its own, uniform over the (2 · padding + 1)² that there are, and a coin of its own.
+
+    Args:
+        key: Decides places and coins.
+        images: Shape (n, height, width, channels), of any dtype.
+        padding: Zeros around each image.
+        flip: False for images that mean something else when mirrored, such as digits.
+
+    Returns:
+        As many images, of the same shape and dtype.
     """
     check(images.ndim == 4, "images", "have shape (n, height, width, channels)", images.shape)
     check(padding >= 0, "padding", "be >= 0", padding)

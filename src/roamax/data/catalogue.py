@@ -14,10 +14,10 @@ from roamax.errors import FileError, check, lookup
 
 
 class Row(NamedTuple):
-    """What the list of data sets says of one: `sizes` of training and test set, `num_bytes` to fetch or on disk.
+    """What the list of data sets says about one: `sizes` of training and test set, `num_bytes` to fetch or on disk.
 
     `checksum` is what its files are held to: a published one (`sha256`, `md5`), that of the first download
-    (`recorded`), or None, for data that are made and for one's own files.
+    (`recorded`), or None, for data that are made and for the user's files.
     """
 
     name: str
@@ -31,12 +31,12 @@ class Row(NamedTuple):
 
 
 def names() -> list[str]:
-    """The names of the registry."""
+    """Return the names of the registry."""
     return list(REGISTRY)
 
 
 def table(data_dir: str | Path | None = None) -> list[Row]:
-    """All data sets of the registry, then those that the user put into the data directory as `NAME.npz`."""
+    """Return all data sets of the registry, then those that the user put into the data directory as `NAME.npz`."""
     folder = downloads.data_dir(data_dir)
     rows = [_row(name, entry, folder) for name, entry in REGISTRY.items()]
     own = [_own_row(path) for path in _own_files(folder) if path.stem not in REGISTRY]
@@ -44,9 +44,17 @@ def table(data_dir: str | Path | None = None) -> list[Row]:
 
 
 def fetch(name: str, data_dir: str | Path | None = None, progress: bool = True) -> list[Path]:
-    """Get the published files of a data set, as far as they are not there, and check them: their paths.
+    """Download the published files of a data set, as far as they are missing, and check them.
 
     A `NAME.npz` of the user's stands in for the published files, and is left alone. Data that are made need no file.
+
+    Args:
+        name: One of `names()`.
+        data_dir: The data directory; None is `ROAMAX_DATA` or a folder in the user's cache.
+        progress: Whether to show a progress bar on a terminal.
+
+    Returns:
+        The paths of the files.
     """
     folder = downloads.data_dir(data_dir)
     entry = lookup(REGISTRY, name, "name")
@@ -55,9 +63,16 @@ def fetch(name: str, data_dir: str | Path | None = None, progress: bool = True) 
 
 
 def load(name: str, data_dir: str | Path | None = None) -> Dataset:
-    """A data set by its name, from a `NAME.npz` in the data directory or else from its published files.
+    """Load a data set by its name, from a `NAME.npz` in the data directory or else from its published files.
 
     Nothing is downloaded: what is missing is an error that says how to get it.
+
+    Args:
+        name: One of `names()`, or that of a `NAME.npz` in the data directory.
+        data_dir: The data directory; None is `ROAMAX_DATA` or a folder in the user's cache.
+
+    Returns:
+        The data set, as arrays on the host.
     """
     folder = downloads.data_dir(data_dir)
     own = {path.stem: path for path in _own_files(folder)}
@@ -74,10 +89,20 @@ def load(name: str, data_dir: str | Path | None = None) -> Dataset:
 def corrupted(
     name: str, kind: str, severity: int, data_dir: str | Path | None = None, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The test set of `name` under a corruption, and its labels.
+    """Return the test set of `name` under a corruption.
 
     For cifar10 these are the published images of CIFAR-10-C where that is in the data directory; otherwise
-    `corruptions.corrupt` makes them with `seed`.
+    `corruptions.corrupt` makes them.
+
+    Args:
+        name: A data set of images.
+        kind: One of the 15 kinds of `roamax.data.corruptions.KINDS`.
+        severity: From 1 to 5.
+        data_dir: The data directory.
+        seed: Decides what is random in a corruption that is made here.
+
+    Returns:
+        The images and their labels.
     """
     lookup(dict.fromkeys(corruptions.KINDS), kind, "kind")
     check(severity in range(1, 6), "severity", "be a whole number from 1 to 5", severity)
@@ -113,7 +138,7 @@ def _row(name: str, entry: Entry, folder: Path) -> Row:
 
 
 def _own_row(path: Path) -> Row | None:
-    """The row of a user's file, or None if the file is none of a data set's."""
+    """Return the row of a user's file, or None if the file holds no data set."""
     try:
         targets = dataset.npz_targets(path)
     except FileError:

@@ -26,6 +26,15 @@ def corrupt(images: np.ndarray, kind: str, severity: int, seed: int = 0) -> np.n
 
     What is random (noise, angles, places) follows from `seed` and `kind` alone: the severities share it, so that each
     image gets worse from one to the next.
+
+    Args:
+        images: At least 4 × 4 pixels each.
+        kind: One of `KINDS`.
+        severity: From 1 to 5.
+        seed: Decides what is random.
+
+    Returns:
+        As many images, of the same shape.
     """
     images = np.asarray(images)
     function, constants = lookup(_TABLE, kind, "kind")

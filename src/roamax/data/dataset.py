@@ -1,4 +1,4 @@
-"""What a data set is once it is loaded, `NAME.npz` files, and splits that hold data out."""
+"""The loaded data set, `NAME.npz` files, and splits that hold data out."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -50,10 +50,17 @@ class Splits(NamedTuple):
 
 
 def split(dataset: Dataset, num_valid: int | None = None, seed: int = 0) -> Splits:
-    """Hold `num_valid` training examples out, chosen by `seed`; what remains keeps no trace of them.
+    """Hold training examples out; what remains keeps no trace of them.
 
-    Without `num_valid`: the publishers' validation set where there is one; for CIFAR the paper's split, 40,960 images
-    for training and the other 9,040 held out; a tenth of the training set otherwise.
+    Args:
+        dataset: What to split.
+        num_valid: How many examples to hold out. None is the publishers' validation set where there is one; for CIFAR
+            the paper's split, 40,960 images for training and the other 9,040 held out; a tenth of the training set
+            otherwise.
+        seed: Decides which.
+
+    Returns:
+        Inputs and targets of the three parts.
     """
     x, y, test = dataset.x_train, dataset.y_train, (dataset.x_test, dataset.y_test)
     if num_valid is None and dataset.x_valid is not None and dataset.y_valid is not None:
@@ -70,7 +77,7 @@ def split(dataset: Dataset, num_valid: int | None = None, seed: int = 0) -> Spli
 
 
 def from_arrays(name: str, arrays: dict[str, np.ndarray], num_classes: int | None, source: Path) -> Dataset:
-    """A data set from arrays by the names of its fields, checked; `source` is the file to name if they are wrong.
+    """Make a data set from arrays by the names of its fields, checked; `source` is the file to name if they are wrong.
 
     `num_classes` None means one more than the largest label, or 0 for real targets.
     """
@@ -95,7 +102,7 @@ def from_arrays(name: str, arrays: dict[str, np.ndarray], num_classes: int | Non
 
 
 def read_npz(path: Path, name: str, num_classes: int | None = None) -> Dataset:
-    """A data set from a `NAME.npz`: `x_train`, `y_train`, `x_test`, `y_test`, or MedMNIST's names for them."""
+    """Read a data set from a `NAME.npz`: `x_train`, `y_train`, `x_test`, `y_test`, or MedMNIST's names for them."""
     with archives.reading(path, "replace it, or remove it"):
         arrays = archives.npz_arrays(path, _KEYS.__contains__)
     return from_arrays(name, {_KEYS[key]: array for key, array in arrays.items()}, num_classes, path)
@@ -109,14 +116,14 @@ def write_npz(path: Path, dataset: Dataset) -> None:
 
 
 def npz_targets(path: Path) -> dict[str, np.ndarray]:
-    """The labels or targets in an npz file, by the names of their fields: little to read, and they tell the sizes."""
+    """Read the labels or targets in an npz file, by the names of their fields: they are small, and tell the sizes."""
     with archives.reading(path, "replace it, or remove it"):
         arrays = archives.npz_arrays(path, lambda key: _KEYS.get(key, "").startswith("y"))
     return {_KEYS[key]: _targets(array, key, path) for key, array in arrays.items()}
 
 
 def count_classes(targets: Iterable[np.ndarray]) -> int:
-    """One more than the largest label, or 0 if the targets are real numbers."""
+    """Return one more than the largest label, or 0 if the targets are real numbers."""
     arrays = list(targets)
     if any(array.dtype != np.int32 for array in arrays):
         return 0

@@ -21,7 +21,7 @@ _verified: dict[Path, tuple[int, int]] = {}
 
 
 def data_dir(folder: str | Path | None = None) -> Path:
-    """The data directory: `folder` if it is given, else `ROAMAX_DATA`, else a folder in the user's cache."""
+    """Return the data directory: `folder` if given, else `ROAMAX_DATA`, else a folder in the user's cache."""
     chosen = folder or os.environ.get("ROAMAX_DATA")
     if chosen:
         return Path(chosen).expanduser()

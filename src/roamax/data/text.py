@@ -15,19 +15,19 @@ _TOKEN = re.compile(r"[a-z0-9]+(?:'[a-z0-9]+)*|[!?]")
 
 
 def tokens(text: str) -> list[str]:
-    """Words in lower case, with their inner apostrophes, and the marks ! and ?, which carry sentiment."""
+    """Split a text into words in lower case, with inner apostrophes, and the marks ! and ?, which carry sentiment."""
     return _TOKEN.findall(text.lower().replace("<br />", " "))
 
 
 def vocabulary(documents: Iterable[Sequence[str]], size: int) -> dict[str, int]:
-    """The ids of the commonest words, the commonest first; of equally common ones, in the order of the alphabet."""
+    """Number the commonest words, the commonest first, equally common ones in the order of the alphabet."""
     counts = Counter(word for document in documents for word in document)
     words = sorted(counts, key=lambda word: (-counts[word], word))[: size - FIRST_WORD]
     return {word: FIRST_WORD + rank for rank, word in enumerate(words)}
 
 
 def encode(documents: Sequence[Sequence[str]], words: Mapping[str, int], length: int) -> np.ndarray:
-    """The ids of the first `length` tokens of each document, padded at the end: int32 of shape (n, length)."""
+    """Return the ids of the first `length` tokens of each document, padded at the end: int32 of shape (n, length)."""
     ids = np.full((len(documents), length), PAD, np.int32)
     for row, document in zip(ids, documents, strict=True):
         kept = document[:length]

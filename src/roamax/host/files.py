@@ -62,7 +62,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def read_bytes(path: Path, sha256: str | None = None) -> bytes:
-    """The content of a file; with `sha256`, only if that is its checksum."""
+    """Return the content of a file; with `sha256`, only if that is its checksum."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -73,6 +73,7 @@ def read_bytes(path: Path, sha256: str | None = None) -> bytes:
 
 
 def checksum(content: bytes) -> str:
+    """Return the SHA-256 of `content`."""
     return hashlib.sha256(content).hexdigest()
 
 
@@ -101,7 +102,7 @@ def write_sealed(path: Path, value: dict[str, Any]) -> None:
 
 
 def read_sealed(path: Path, fields: Collection[str]) -> dict[str, Any]:
-    """The object that `write_sealed` wrote, of these fields. Files of earlier versions have no seal."""
+    """Read the object that `write_sealed` wrote, of these fields. Files of earlier versions have no seal."""
     value = read_json(path)
     if not isinstance(value, dict):
         raise FileError(f"{path} is damaged: it is not a JSON object.")
@@ -117,17 +118,17 @@ def _seal(value: dict[str, Any]) -> str:
 
 
 def is_plain_name(name: Any) -> bool:
-    """Whether `name` is that of a file as this package names them: one that leads to no other folder."""
+    """Return whether `name` is that of a file as this package names them: one that leads to no other folder."""
     return isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", name) is not None
 
 
 def is_whole(number: Any, least: int = 0) -> bool:
-    """Whether a value from a JSON file is a whole number, and large enough."""
+    """Return whether a value from a JSON file is a whole number, and large enough."""
     return isinstance(number, int) and not isinstance(number, bool) and number >= least
 
 
 def pack_tensors(tensors: dict[str, Any]) -> bytes:
-    """Named arrays as the content of a safetensors file."""
+    """Return the content of a safetensors file with these arrays."""
     from safetensors.numpy import save
 
     # A view of a transposed or strided array would be written in memory order: make each one plain first.
@@ -135,7 +136,7 @@ def pack_tensors(tensors: dict[str, Any]) -> bytes:
 
 
 def read_tensors(path: Path, sha256: str | None = None) -> dict[str, np.ndarray]:
-    """The named arrays of a safetensors file, checked against `sha256` before they are parsed."""
+    """Read the arrays of a safetensors file, checked against `sha256` before they are parsed."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 

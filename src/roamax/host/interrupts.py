@@ -9,7 +9,7 @@ from typing import Any
 
 @contextmanager
 def noted_interrupts() -> Iterator[Callable[[], bool]]:
-    """Within, the first Ctrl-C is only noted, and the function tells whether it came; a second one stops at once.
+    """Only note the first Ctrl-C: the function yielded tells whether it came. A second one stops at once.
 
     Where Ctrl-C has another meaning already, or in a thread that gets no signals, all stays as it is.
     """

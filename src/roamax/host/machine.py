@@ -1,4 +1,4 @@
-"""What this process may use of the machine it runs on, and what it shares with processes that it starts."""
+"""The cores that this process may use, and the settings of JAX that it shares with processes it starts."""
 
 import os
 import warnings
@@ -17,7 +17,7 @@ _SETTINGS = (
 
 
 def usable_cores() -> int:
-    """The cores that the system lets this process run on."""
+    """Return the number of cores that the system lets this process run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -29,7 +29,7 @@ def keep_to_core(number: int) -> None:
 
 
 def jax_settings() -> dict[str, Any]:
-    """What JAX has to be told in another process, so that it computes the same and compiles nothing twice."""
+    """Return what JAX is told in another process, so that it computes the same and compiles nothing twice."""
     return {name: jax.config.values[name] for name in _SETTINGS}
 
 
@@ -41,8 +41,5 @@ def take_jax_settings(settings: Mapping[str, Any]) -> None:
 
 
 def ignore_half_programs() -> None:
-    """Keep still about programs on disk that are not whole, as a process leaves them that is killed while it writes.
-
-    JAX compiles them anew, and nothing is lost.
-    """
+    """Silence the warning about half-written programs on disk, left by killed processes; JAX compiles them anew."""
     warnings.filterwarnings("ignore", "Error reading persistent compilation cache entry")

@@ -13,10 +13,16 @@ from roamax.types import Key, Params
 
 
 def from_linen(module: Any, *, name: str | None = None, tokens: bool = False) -> Model:
-    """A `flax.linen` module with no state but its parameters.
+    """Make a `Model` of a `flax.linen` module with no state but its parameters.
 
-    `tokens` leaves inputs as they are, for networks that look words up; otherwise bytes are scaled to [0, 1]
-    and all inputs take the dtype of the parameters.
+    Args:
+        module: The module.
+        name: That of the model; None is that of the module's class.
+        tokens: Leave inputs as they are, for networks that look words up; otherwise bytes are scaled to [0, 1] and all
+            inputs take the dtype of the parameters.
+
+    Returns:
+        The network as two pure functions.
     """
 
     def init(key: Key, example_x: Any) -> Params:
@@ -32,10 +38,18 @@ def from_linen(module: Any, *, name: str | None = None, tokens: bool = False) ->
 
 
 def from_nnx(build: Callable[[Any], Any], *, name: str | None = None, tokens: bool = False) -> Model:
-    """A `flax.nnx` module, given as a function that builds it from `nnx.Rngs`.
+    """Make a `Model` of a `flax.nnx` module.
 
     Its `nnx.Param` variables are the parameters. It runs in evaluation mode: all other state stays as built,
     dropout is off. For a trained module at hand, `from_nnx(lambda rngs: module)` starts every chain there.
+
+    Args:
+        build: Builds the module from `nnx.Rngs`.
+        name: That of the model; None is that of the module's class.
+        tokens: As in `from_linen`.
+
+    Returns:
+        The network as two pure functions.
     """
     from flax import nnx
 
@@ -57,11 +71,19 @@ def from_nnx(build: Callable[[Any], Any], *, name: str | None = None, tokens: bo
 def from_equinox(
     build: Callable[[Key], Any], *, name: str | None = None, tokens: bool = False, batched: bool = False
 ) -> Model:
-    """An equinox module, given as a function that builds it from a key.
+    """Make a `Model` of an equinox module.
 
     Its floating-point arrays are the parameters. Equinox modules are written for one example, and are mapped over
-    the batch here; `batched` is for one that takes the whole batch. For a trained module at hand,
-    `from_equinox(lambda key: module)` starts every chain there.
+    the batch here. For a trained module at hand, `from_equinox(lambda key: module)` starts every chain there.
+
+    Args:
+        build: Builds the module from a key.
+        name: That of the model; None is that of the module's class.
+        tokens: As in `from_linen`.
+        batched: Whether the module takes the whole batch.
+
+    Returns:
+        The network as two pure functions.
     """
     import equinox as eqx
 
@@ -91,6 +113,6 @@ def _to_plain(tree: Any) -> Params:
 
 
 def _from_plain(params: Params, template: Any) -> Any:
-    """The arrays of `params` in the structure of `template`, found by name: dictionaries have their own order."""
+    """Put the arrays of `params` into the structure of `template`, by name: dictionaries have their own order."""
     leaves = trees.named_leaves(params)
     return jax.tree.unflatten(jax.tree.structure(template), [leaves[name] for name in trees.named_leaves(template)])

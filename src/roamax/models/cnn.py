@@ -69,7 +69,10 @@ def cnn(
     bottleneck: int | None = None,
     activation: str = "relu",
 ) -> nn.Module:
-    """The meta-training family: the paper draws channels from {4, 8, 16}, depth from 1..5, residual from {no, yes}."""
+    """Build a member of the meta-training family.
+
+    The paper draws channels from {4, 8, 16}, depth from 1..5, residual from {no, yes}.
+    """
     check_whole(num_classes, "num_classes", least=2)
     check_whole(channels, "channels")
     check_whole(depth, "depth")
@@ -79,17 +82,17 @@ def cnn(
 
 
 def cnn_fashion(num_classes: int = 10) -> nn.Module:
-    """The one-layer network for Fashion-MNIST: convolution to 16 channels, pool, linear 20, output."""
+    """Build the one-layer network for Fashion-MNIST: convolution to 16 channels, pool, linear 20, output."""
     return cnn(num_classes, channels=16, depth=1, bottleneck=20)
 
 
 def cnn_cifar(num_classes: int = 10) -> nn.Module:
-    """A small network for CIFAR-10: two convolutions to 8 channels, pool, linear 20, output."""
+    """Build a small network for CIFAR-10: two convolutions to 8 channels, pool, linear 20, output."""
     return cnn(num_classes, channels=8, depth=2, bottleneck=20)
 
 
 def cnn_pooled(num_classes: int = 10, channels: int = 16, hidden: int = 100, activation: str = "relu") -> nn.Module:
-    """The CIFAR-10 network of the comparison with Meta-SGMCMC.
+    """Build the CIFAR-10 network of the comparison with Meta-SGMCMC.
 
     Gong et al. (2018) meta-train with 8 channels and 50 hidden units (15,768 parameters) and test with 16 and
     100 (61,478).

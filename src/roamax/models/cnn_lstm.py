@@ -93,7 +93,7 @@ class CNNLSTM(nn.Module):
         check(tokens.ndim == 2, "x", "hold rows of word numbers, shape (n, length)", tokens.shape)
         tokens = tokens[:, : self.length]
         least = self.kernel + self.pool - 1
-        check(tokens.shape[1] >= least, "x", f"hold at least {least} words a row", tokens.shape[1])
+        check(tokens.shape[1] >= least, "x", f"hold at least {least} words per row", tokens.shape[1])
         x = nn.Embed(self.vocabulary, self.embedding, name="embedding")(tokens)
         x = jax.nn.relu(Conv1D(self.filters, self.kernel, name="conv")(x))
         x = _over_time(x, x.shape[1] // self.pool, self.pool).max(2)
@@ -111,7 +111,7 @@ def cnn_lstm(
     units: int = 70,
     length: int | None = None,
 ) -> nn.Module:
-    """Logits of a text from its word numbers; 0 pads short texts, at either end.
+    """Build a network for logits of a text from its word numbers; 0 pads short texts, at either end.
 
     `length` cuts texts to their first words. Izmailov et al. (2021) take `units=128`.
     """

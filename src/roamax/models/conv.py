@@ -76,7 +76,7 @@ def conv2d(x: jax.Array, kernel: jax.Array, stride: int = 1) -> jax.Array:
 
 
 def max_pool2x2(x: jax.Array) -> jax.Array:
-    """The largest of each 2x2 block of x (..., H, W, C); an odd last row or column is left out.
+    """Return the largest of each 2x2 block of x (..., H, W, C); an odd last row or column is left out.
 
     Equal largest values share the gradient. (The gradient of XLA's own pooling is a scatter, which is slow on CPU.)
     """
@@ -108,7 +108,7 @@ class Conv(nn.Module):
 
 
 def _cores() -> int:
-    """The cores that a device has for itself."""
+    """Return the number of cores that a device has for itself."""
     return max(1, usable_cores() // jax.local_device_count())
 
 
@@ -130,7 +130,7 @@ def _convolve(x: jax.Array, kernel: jax.Array, *, geometry: Geometry) -> jax.Arr
 
 
 def _group(channels: int, features: int, width: int) -> int:
-    """How many outputs to compute as one: to leave the narrow case on one core, to fill it on several.
+    """Return how many outputs to compute as one: to leave the narrow case on one core, to fill it on several.
 
     Beyond the narrow case, XLA:CPU falters at exactly 32 features of an odd number of channels, and many channels
     times many features that are mostly zeros cost more than they gain.
@@ -185,7 +185,7 @@ def _input_gradient(g: jax.Array, kernel: jax.Array, *, geometry: Geometry) -> j
 
 
 def _kernel_gradient(x: jax.Array, g: jax.Array, *, geometry: Geometry) -> jax.Array:
-    """The sum over chunks of images that fit in the caches together with their shifted copies."""
+    """Sum over chunks of images that fit in the caches together with their shifted copies."""
     count, height, width, channels = x.shape
     per_image = height * width * (geometry.window[1] * channels + geometry.window[0] * g.shape[3]) * x.dtype.itemsize
     fit = max(1, min(count, (CHUNK_BYTES_ONE_CORE if _cores() == 1 else CHUNK_BYTES) // per_image))
@@ -200,7 +200,7 @@ def _kernel_gradient(x: jax.Array, g: jax.Array, *, geometry: Geometry) -> jax.A
 
 
 def _kernel_gradient_chunk(x: jax.Array, g: jax.Array, geometry: Geometry) -> jax.Array:
-    """One matrix product, of shifted copies of x beside each other with (shifted copies of) g.
+    """Compute one matrix product, of shifted copies of x next to each other with (shifted copies of) g.
 
     dk[i, j] = sum_ab x[a, b + j] g[a - i, b]: with columns shifted in x and rows in g, a 3x3 window takes three
     copies of each where patches of x take nine, and the product is near square, (3C, pixels) by (pixels, 3O), which

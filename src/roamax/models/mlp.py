@@ -45,7 +45,7 @@ class RegressionMLP(nn.Module):
 
 
 def mlp(num_classes: int = 10, hidden: Sequence[int] = (100, 100), activation: str = "relu") -> nn.Module:
-    """Logits of `num_classes` from dense layers of the widths `hidden`.
+    """Build a network for logits of `num_classes` from dense layers of the widths `hidden`.
 
     Gong et al. (2018) meta-train on MNIST with `hidden=(20,)` (15,910 parameters) and test on `hidden=(40, 40)`,
     with "relu" and with "sigmoid".
@@ -61,10 +61,10 @@ def mlp_regression(
     activation: str = "relu",
     noise_scale: float | None = None,
 ) -> nn.Module:
-    """The mean and the scale of N(mean, scale^2) for real targets.
+    """Build a network for the mean and the scale of N(mean, scale^2) of real targets.
 
     With one output the mean has shape (n,), with k of them (n, k). `noise_scale` is the scale where it is known;
-    None makes its logarithm one parameter an output, which starts at 0.
+    None makes its logarithm one parameter per output, which starts at 0.
     """
     check_whole(outputs, "outputs")
     _check_widths(hidden)

@@ -1,4 +1,4 @@
-"""What a model is here, and what every model of the zoo does to its inputs."""
+"""The form that every network takes, and how inputs are brought to it."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -36,30 +36,30 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 
 
 def activation(name: str) -> Callable[[jax.Array], jax.Array]:
-    """The elementwise function of that name."""
+    """Return the elementwise function of that name."""
     return lookup(ACTIVATIONS, name, "activation")
 
 
 def as_floats(x: Any, dtype: Any) -> jax.Array:
-    """Inputs in the dtype of the parameters; bytes, which are how images are stored, go to [0, 1]."""
+    """Bring inputs to the dtype of the parameters; bytes, which are how images are stored, go to [0, 1]."""
     x = jnp.asarray(x)
     return x.astype(dtype) / 255 if x.dtype == jnp.uint8 else x.astype(dtype)
 
 
 def as_images(x: jax.Array, least: int = 1) -> jax.Array:
-    """Images with a channel axis; grey ones may come without it. `least` is the height and width they must have."""
+    """Give grey images the channel axis they may lack. `least` is the height and width that images must have."""
     check(x.ndim in (3, 4), "x", "hold images of shape (height, width) or (height, width, channels)", x.shape[1:])
     check(min(x.shape[1:3]) >= least, "x", f"hold images of at least {least} by {least}", x.shape[1:3])
     return x if x.ndim == 4 else x[..., None]
 
 
 def parameter_dtype(params: Params) -> Any:
-    """The dtype that a model computes in."""
+    """Return the dtype that a model computes in."""
     return jnp.result_type(jax.tree.leaves(params)[0])
 
 
 def initial_dtype(example_x: Any) -> Any:
-    """The dtype of new parameters: double precision only for inputs that have it."""
+    """Return the dtype of new parameters: double precision only for inputs that have it."""
     return jnp.float64 if jnp.result_type(example_x) == jnp.float64 else jnp.float32
 
 

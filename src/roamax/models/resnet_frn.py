@@ -76,21 +76,21 @@ class ResNetFRN(nn.Module):
 def resnet8_frn(
     num_classes: int = 10, width: int = 16, activation: str = "swish", learn_epsilon: bool = False
 ) -> nn.Module:
-    """The smallest of the family: one block a stage, 78,714 parameters for CIFAR-10."""
+    """Build the smallest of the family: one block per stage, 78,714 parameters for CIFAR-10."""
     return _resnet(8, num_classes, width, activation, learn_epsilon)
 
 
 def resnet20_frn(
     num_classes: int = 10, width: int = 16, activation: str = "swish", learn_epsilon: bool = False
 ) -> nn.Module:
-    """ResNet-20 as Izmailov et al. (2021) sampled it with HMC: 274,042 parameters for CIFAR-10."""
+    """Build ResNet-20 as Izmailov et al. (2021) sampled it with HMC: 274,042 parameters for CIFAR-10."""
     return _resnet(20, num_classes, width, activation, learn_epsilon)
 
 
 def resnet56_frn(
     num_classes: int = 10, width: int = 16, activation: str = "swish", learn_epsilon: bool = False
 ) -> nn.Module:
-    """ResNet-56, the network for Tiny-ImageNet: nine blocks a stage."""
+    """Build ResNet-56, the network for Tiny-ImageNet: nine blocks per stage."""
     return _resnet(56, num_classes, width, activation, learn_epsilon)
 
 

@@ -13,7 +13,7 @@ from roamax.errors import FileError
 from roamax.host import files
 
 POINTER = ("file", "sha256", "step", "seconds", "best_loss", "inner_gradients", "slots")
-"""What `checkpoint.json` may hold; the last three are of meta-training."""
+"""The fields of `checkpoint.json`; the last three are of meta-training."""
 
 
 class Checkpoint(NamedTuple):
@@ -31,7 +31,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
 
 
 def load_checkpoint(folder: Path, like: Any) -> Checkpoint | None:
-    """The checkpoint in `folder`, in the structure of `like`, or None where there is none yet."""
+    """Load the checkpoint in `folder`, in the structure of `like`, or None where there is none yet."""
     pointer = read_pointer(folder)
     if pointer is None:
         return None
@@ -56,7 +56,7 @@ def write_state(folder: Path, tensors: Mapping[str, Any], facts: Mapping[str, An
 
 
 def read_pointer(folder: Path) -> dict[str, Any] | None:
-    """The facts about the state in `folder`, and where it is; None where there is none yet."""
+    """Read the facts about the state in `folder`, and where it is; None where there is none yet."""
     path = folder / "checkpoint.json"
     if not path.exists():
         return None
@@ -72,7 +72,7 @@ def read_pointer(folder: Path) -> dict[str, Any] | None:
 
 
 def read_state(folder: Path, pointer: Mapping[str, Any]) -> tuple[Path, dict[str, np.ndarray]]:
-    """The file that `pointer` names, and its arrays."""
+    """Return the path that `pointer` names, and the arrays in it."""
     path = folder / pointer["file"]
     return path, files.read_tensors(path, pointer["sha256"])
 
@@ -88,6 +88,6 @@ def check_tensors(path: Path, tensors: Mapping[str, np.ndarray], like: Mapping[s
 
 
 def seconds_taken(folder: Path) -> float | None:
-    """How long the run with this state folder has taken up to its checkpoint, or None where there is none yet."""
+    """Return the seconds that a run took up to the checkpoint in its state folder, or None where there is none yet."""
     pointer = read_pointer(folder)
     return None if pointer is None else float(pointer["seconds"])

@@ -14,7 +14,7 @@ from roamax.numerics import trees
 
 
 def fingerprint(tree: Any) -> dict[str, Any]:
-    """Shapes, dtypes and a checksum of a pytree of arrays: enough to see that it is another one.
+    """Return shapes, dtypes and a checksum of a pytree of arrays: enough to see that it is another one.
 
     Of an array of more than 64 MB, 4096 evenly spaced rows stand for the whole.
     """
@@ -30,7 +30,7 @@ def fingerprint(tree: Any) -> dict[str, Any]:
 
 
 def provenance(seed: int) -> dict[str, Any]:
-    """What made a result: the command, the seed, the versions and the kind of machine."""
+    """Return what made a result: the command, the seed, the versions and the kind of machine."""
     packages = ("roamax", "jax", "jaxlib", "numpy")
     return {
         "command": " ".join(["roamax", *sys.argv[1:]]),
