@@ -75,12 +75,11 @@ def help_text(name: str) -> str:
     import contextlib
     import io
 
-    from roamax.cli import COMMANDS
-    from roamax.cli.parsing import parse
+    from roamax.cli import parse
 
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
-        parse(COMMANDS[name].load(), f"roamax {name}", ["--help"])
+        parse(name, ["--help"])
     return printed.getvalue().strip()
 
 

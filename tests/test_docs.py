@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from roamax.cli import COMMANDS, find, parsing
+from roamax.cli import find, parse
 
 pytestmark = pytest.mark.docs
 
@@ -53,8 +53,7 @@ def command_lines():
 def test_the_commands_of_a_page_parse(line):
     words = shlex.split(line, comments=True)[1:]
     words = words[: words.index(">")] if ">" in words else words
-    name, rest = find(words)
-    assert callable(parsing.parse(COMMANDS[name].load(), f"roamax {name}", rest))
+    assert callable(parse(*find(words)))
 
 
 def test_make_knows_the_targets_that_pages_name():

@@ -11,9 +11,9 @@ from roamax.errors import DivergenceError, FileError, InputError, nearest
 
 
 class Command(NamedTuple):
-    """A command: the function behind it and the module of `roamax.cli` that holds it, and a line for the overview.
+    """A command: the module of `roamax.cli` and the function in it, and a line for the overview.
 
-    `resumes` says that the same command again goes on where it was stopped.
+    `resumes` says that the same command again resumes where it was stopped.
     """
 
     module: str
@@ -22,34 +22,37 @@ class Command(NamedTuple):
     resumes: bool = False
 
     def load(self) -> Callable[..., None]:
-        """The function, whose docstring is the help text and whose parameters are the options."""
+        """Import the function, whose docstring is the help text and whose parameters are the options."""
         return getattr(importlib.import_module(f"roamax.cli.{self.module}"), self.function)
 
 
+# tyro's own subcommands would import every command, and tyro, before the overview could be shown.
 COMMANDS = {
     "demo": Command("demo", "demo", "Compare every sampler on digits, in two minutes.", resumes=True),
     "sample": Command("sample", "sample", "Sample the posterior of a network on a data set.", resumes=True),
-    "evaluate": Command("evaluate", "evaluate", "Measure everything about a run."),
-    "report": Command("report", "report", "One HTML page about runs side by side."),
-    "meta-train paper": Command("meta_train", "paper", "Learn a sampler with the paper's numbers.", resumes=True),
-    "meta-train small": Command("meta_train", "small", "The same on the small tasks of its ablation.", resumes=True),
+    "evaluate": Command("evaluate", "evaluate", "Measure a run."),
+    "report": Command("report", "report", "Write one HTML page that compares runs."),
+    "meta-train paper": Command("meta_train", "paper", "Learn a sampler with the paper's settings.", resumes=True),
+    "meta-train small": Command("meta_train", "small", "Learn one on the small tasks of its ablation.", resumes=True),
     "meta-train meta-sgmcmc": Command("meta_train", "meta_sgmcmc", "Learn its baseline, Meta-SGMCMC.", resumes=True),
     "meta-train cpu": Command("meta_train", "cpu", "Learn a sampler on two cores, in hours.", resumes=True),
-    "meta-train smoke": Command("meta_train", "smoke", "See meta-training work, in under a minute.", resumes=True),
-    "experiment": Command("experiment", "experiment", "A table or figure of the paper.", resumes=True),
-    "experiment list": Command("experiment", "list_experiments", "Show the experiments, and what each needs."),
-    "experiment page": Command("experiment", "page", "One Markdown page of the results of experiments."),
-    "data list": Command("data", "list_data", "Show the data sets, and which of them are here."),
-    "data fetch": Command("data", "fetch", "Download a data set and check it."),
-    "bench": Command("bench", "bench", "Measure roamax beside the alternatives."),
-    "bench page": Command("bench", "bench_page", "One Markdown page of such measurements."),
+    "meta-train smoke": Command("meta_train", "smoke", "Try meta-training, in under a minute.", resumes=True),
+    "experiment": Command("experiment", "experiment", "Run an experiment of the paper.", resumes=True),
+    "experiment list": Command("experiment", "list_experiments", "List the experiments, and what each needs."),
+    "experiment page": Command("experiment", "page", "Write one Markdown page about experiments."),
+    "data list": Command("data", "list_data", "List the data sets, and which of them are here."),
+    "data fetch": Command("data", "fetch", "Download a data set, and check it."),
     "completion": Command("completion", "completion", "Let a shell complete commands and options."),
 }
 HELP = ("-h", "--help")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command in `arguments`, by default those of the process."""
+    """Run a command.
+
+    Args:
+        arguments: Its words; those of the process if they are None.
+    """
     words = list(sys.argv[1:] if arguments is None else arguments)
     resumes = False
     try:
@@ -59,25 +62,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
             from roamax import __version__
 
             print(f"roamax {__version__}")
-        elif words[0] not in COMMANDS and family_of(words[0]) and words[1:2] and words[1] in HELP:
-            print(overview(family_of(words[0])))
+        elif words[0] not in COMMANDS and _family(words[0]) and words[1:2] and words[1] in HELP:
+            print(overview(_family(words[0])))
         else:
             name, rest = find(words)
             resumes = COMMANDS[name].resumes
-            _parse(name, rest)()
+            parse(name, rest)()
     except (InputError, FileError) as error:
         _fail(str(error), code=2)
     except DivergenceError as error:
         _fail(str(error), code=1)
     except KeyboardInterrupt:
-        _stop(f"stopped. To go on: {shlex.join(['roamax', *words])}" if resumes else "stopped.", arguments is None)
+        _stop(f"stopped. To resume: {shlex.join(['roamax', *words])}" if resumes else "stopped.", arguments is None)
     except BrokenPipeError:
         # The reader of our output has gone, as with `| head`: nothing more to say, and nowhere to say it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def overview(names: Iterable[str]) -> str:
-    """What `roamax --help` prints, or with the names of a family, `roamax FAMILY --help`."""
+    """Return what `roamax --help` prints, or with the names of a family, `roamax FAMILY --help`."""
     width = max(map(len, names))
     commands = "\n".join(f"  {name:{width}}  {COMMANDS[name].summary}" for name in names)
     return (
@@ -87,30 +90,28 @@ def overview(names: Iterable[str]) -> str:
     )
 
 
-def family_of(word: str) -> list[str]:
-    """The commands whose first word it is, where they have two."""
-    return [name for name in COMMANDS if name.startswith(f"{word} ")]
-
-
 def find(words: Sequence[str]) -> tuple[str, list[str]]:
-    """The command that the first one or two words name, and the words after it."""
+    """Return the command that the first one or two words name, and the words after it."""
     for count in (2, 1):
         name = " ".join(words[:count])
         if name in COMMANDS:
             return name, list(words[count:])
-    family = family_of(words[0])
-    if len(words) > 1 and family:
-        raise InputError(f"`COMMAND` must be a known one; got '{words[0]} {words[1]}': "
-                         + nearest(" ".join(words[:2]), family))  # fmt: skip
-    if family:
+    family = _family(words[0])
+    if family and len(words) == 1:
         raise InputError(f"`{words[0]}` must be followed by a word; one of: {', '.join(family)}.")
-    raise InputError(f"`COMMAND` must be a known one; got {words[0]!r}: {nearest(words[0], COMMANDS)}")
+    asked = " ".join(words[:2]) if family else words[0]
+    raise InputError(f"`COMMAND` must be a known one; got {asked!r}: {nearest(asked, family or COMMANDS)}")
 
 
-def _parse(name: str, words: Sequence[str]) -> Callable[[], None]:
-    from roamax.cli.parsing import parse
+def parse(name: str, words: Sequence[str]) -> Callable[[], None]:
+    """Return the call of a command that the words ask for, ready to be made."""
+    from roamax.cli import parsing
 
-    return parse(COMMANDS[name].load(), f"roamax {name}", words)
+    return parsing.parse(COMMANDS[name].load(), f"roamax {name}", words)
+
+
+def _family(word: str) -> list[str]:
+    return [name for name in COMMANDS if name.startswith(f"{word} ")]
 
 
 def _stop(message: str, owns_process: bool) -> NoReturn:

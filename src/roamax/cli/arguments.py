@@ -1,9 +1,51 @@
-"""Arguments that several commands share, said once."""
+"""Arguments that several commands share, and the names that registries know, each said once."""
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import tyro
+
+
+class Names(NamedTuple):
+    """Marks an argument that takes a name from a registry, which is asked when names are shown or completed."""
+
+    known: Callable[[], Iterable[str]]
+
+
+def _data_sets() -> Iterable[str]:
+    from roamax import data
+
+    return data.names()
+
+
+def _models() -> Iterable[str]:
+    from roamax import models
+
+    return models.names()
+
+
+def _samplers() -> Iterable[str]:
+    from roamax.samplers.registry import NAMES
+
+    return NAMES
+
+
+def _experiments() -> Iterable[str]:
+    from roamax.paper.framework.registry import EXPERIMENTS
+
+    return EXPERIMENTS
+
+
+def _shown(known: Callable[[], Iterable[str]]) -> Callable[[str], str]:
+    return lambda default: f"One of: {', '.join(known())}. (default: {default})"
+
+
+DataSet = Annotated[str, tyro.conf.arg(metavar="NAME"), Names(_data_sets)]
+DataSets = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME ...", help_behavior_hint=""), Names(_data_sets)]
+Model = Annotated[str, tyro.conf.arg(metavar="NAME", help_behavior_hint=_shown(_models)), Names(_models)]
+Sampler = Annotated[str, tyro.conf.arg(metavar="NAME", help_behavior_hint=_shown(_samplers)), Names(_samplers)]
+Experiment = Annotated[str, tyro.conf.arg(metavar="NAME"), Names(_experiments)]
 
 Quiet = Annotated[bool, tyro.conf.arg(help="Print nothing but errors.", help_behavior_hint="")]
 Json = Annotated[bool, tyro.conf.arg(help="Print the results as JSON.", help_behavior_hint="")]

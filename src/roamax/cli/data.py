@@ -1,14 +1,12 @@
 """`roamax data list` and `roamax data fetch`."""
 
-from typing import Annotated
-
 import tyro
 
-from roamax.cli.arguments import DataDir, Json, Quiet
+from roamax.cli.arguments import DataDir, DataSet, Json, Quiet
 
 
 def list_data(data_dir: DataDir = None, quiet: Quiet = False, json: Json = False) -> None:
-    """Show the data sets, which of them are here, their sizes and licences.
+    """List the data sets: which of them are here, their sizes and licences.
 
     Examples:
         roamax data list
@@ -40,12 +38,12 @@ def list_data(data_dir: DataDir = None, quiet: Quiet = False, json: Json = False
 
 
 def fetch(
-    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")],
+    name: tyro.conf.Positional[DataSet],
     data_dir: DataDir = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Download a data set from its publisher and check it.
+    """Download a data set from its publisher, and check it.
 
     Example:
         roamax data fetch fashion_mnist

@@ -6,16 +6,17 @@ from roamax.cli.arguments import Json, Quiet, RunFolder, Seed
 
 
 def demo(out: RunFolder = Path("demo"), seed: Seed = 0, quiet: Quiet = False, json: Json = False) -> None:
-    """Compare every sampler with a deep ensemble on handwritten digits, in under two minutes.
+    """Compare every sampler with a deep ensemble on digits, in two minutes.
 
-    Nothing is downloaded. Writes results.json, report.html and its figures to OUT.
+    Nothing is downloaded. Writes results.json, report.html and its figures to
+    OUT. The same command again resumes where it stopped.
 
     Examples:
         roamax demo
         roamax demo --out my-demo --seed 1
 
     Args:
-        out: The folder to write to. Run again with the same folder, the demo goes on where it stopped.
+        out: The folder to write to.
     """
     from roamax.cli.start import start_jax
 

@@ -1,26 +1,28 @@
 """`roamax evaluate DIR`."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
-from roamax.cli.arguments import DataDir, Flag, Json, Quiet, Words
-from roamax.errors import lookup
+from roamax.cli.arguments import DataDir, DataSets, Flag, Json, Quiet
 
 
 def evaluate(
     dir: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")],
-    ood: Words = (),
+    ood: DataSets = (),
     corruptions: Flag = False,
     reference: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None,
     draws: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: all)")] = None,
-    format: str = "table",
+    format: Literal["table", "markdown", "latex"] = "table",
     data_dir: DataDir = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Measure everything about a run, finished or still running, and write metrics.json into its folder.
+    """Measure a run, finished or still running.
+
+    Predictions, calibration, convergence and the space of draws; all numbers
+    go to metrics.json in its folder.
 
     Examples:
         roamax evaluate runs/fashion
@@ -28,16 +30,15 @@ def evaluate(
 
     Args:
         dir: A folder that `roamax sample` made.
-        ood: Data sets to tell apart from the run's own by the confidence of predictions.
+        ood: Out-of-distribution data sets, to tell from the run's own by the confidence of predictions.
         corruptions: Also measure accuracy on 15 kinds of corrupted images at 5 severities.
-        reference: An npz file with another predictive, `probs`, to compare with.
-        draws: Use only the first so many draws of each chain.
-        format: table, markdown or latex.
+        reference: An npz file with another prediction, `probs`, to compare with.
+        draws: Use only this many draws per chain, the first ones.
+        format: How to print the numbers.
     """
     from roamax.cli.output import FORMATS, print_json
     from roamax.cli.start import start_jax
 
-    show = lookup(FORMATS, format, "format")
     start_jax()
     from roamax.evaluation import evaluate
     from roamax.host import files
@@ -56,11 +57,11 @@ def evaluate(
     if json:
         print_json(record)
     elif not quiet:
-        show(summary_rows(record))
+        FORMATS[format](summary_rows(record))
 
 
 def summary_rows(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """What a table shows of a record: one line a number."""
+    """Return the rows of a table about a record, one per number."""
     numbers = dict(record["scores"])
     for space in ("parameters", "functions"):
         found = record["diagnostics"][space]
@@ -72,5 +73,5 @@ def summary_rows(record: dict[str, Any]) -> list[dict[str, Any]]:
     numbers |= {f"accuracy, severity {s}": v for s, v in record.get("corruptions", {}).get("mean", {}).items()}
     numbers |= record.get("reference", {})
     if record["cost"]["seconds_per_step"] is not None:
-        numbers["milliseconds a step"] = 1000 * record["cost"]["seconds_per_step"]
+        numbers["milliseconds per step"] = 1000 * record["cost"]["seconds_per_step"]
     return [{"metric": name, "value": value} for name, value in numbers.items()]

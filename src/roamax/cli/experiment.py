@@ -5,13 +5,13 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from roamax.cli.arguments import Json, Quiet, RunFolder, Seed, Words
+from roamax.cli.arguments import Experiment, Json, Quiet, RunFolder, Seed, Words
 
 Folder = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
 
 
 def experiment(
-    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")],
+    name: tyro.conf.Positional[Experiment],
     out: RunFolder,
     scale: Literal["cpu", "paper"] = "cpu",
     chains: Annotated[Folder, tyro.conf.arg(help_behavior_hint="(default: OUT/chains)")] = None,
@@ -19,15 +19,19 @@ def experiment(
     weights: Annotated[Words, tyro.conf.arg(metavar="METHOD=FILE ...")] = (),
     problems: Annotated[Words, tyro.conf.arg(metavar="NAME ...")] = (),
     engine: Literal["local", "ray"] = "local",
-    address: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS", help_behavior_hint="(default: one here)")] = None,
-    workers: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: one a core)")] = None,
+    address: Annotated[
+        str | None, tyro.conf.arg(metavar="ADDRESS", help_behavior_hint="(default: started here)")
+    ] = None,
+    workers: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: one per core)")] = None,
     seed: Seed = 0,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Run an experiment of the paper: results.json, tables in Markdown and LaTeX, figures as PNG and PDF.
+    """Run an experiment of the paper.
 
-    The same command again goes on where it stopped. Data sets that are not here are left out, with a note.
+    Writes results.json, tables in Markdown and LaTeX, and figures as PNG and
+    PDF to OUT. The same command again resumes where it stopped. Data sets that
+    are not here are left out, with a note.
 
     Examples:
         roamax experiment image-classification --out results/image-classification
@@ -40,9 +44,9 @@ def experiment(
         out: Where results go.
         scale: cpu takes minutes on two cores; paper has the paper's numbers, for accelerators.
         chains: Where chains are kept: experiments that share a folder share chains.
-        seeds: How many seeds, from --seed on.
-        weights: Files for learned methods to take instead of what ships.
-        problems: Keep to these problems, such as cifar10.
+        seeds: Number of seeds, the first of them --seed.
+        weights: Weights for learned methods, instead of the pretrained ones.
+        problems: Run only these problems, such as cifar10.
         engine: Where chains run: in processes of this machine, or as tasks of a Ray cluster.
         address: The Ray cluster's address.
         workers: Processes that run chains here, each on its own core; 1 leaves them to this process.
@@ -81,7 +85,7 @@ def experiment(
 
 
 def list_experiments(quiet: Quiet = False, json: Json = False) -> None:
-    """Show each experiment with what it reproduces, the data it takes and its minutes on two cores.
+    """List the experiments: what each reproduces, its data and its run time.
 
     Example:
         roamax experiment list
@@ -107,7 +111,7 @@ def page(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Make one Markdown page, with its figures beside it, from the results of experiments.
+    """Write a Markdown page about experiments, with a folder of figures next to it.
 
     Example:
         roamax experiment page results/ood results/kinetic --out docs/results.md

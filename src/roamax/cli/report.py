@@ -15,10 +15,10 @@ def report(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Write one self-contained HTML page about one run, or several side by side.
+    """Write one self-contained HTML page that compares runs.
 
-    Runs that `roamax evaluate` has not measured yet are measured first. Figures are also written as PNG and PDF beside
-    the page.
+    Runs that `roamax evaluate` has not measured yet are measured first. Figures
+    are also written as PNG and PDF, next to the page.
 
     Example:
         roamax report runs/sghmc runs/cyclical --out comparison/report.html

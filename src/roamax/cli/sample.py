@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from roamax.cli.arguments import DataDir, Flag, Json, Quiet, RunFolder, Seed, Words
+from roamax.cli.arguments import DataDir, DataSet, Flag, Json, Model, Quiet, RunFolder, Sampler, Seed, Words
 from roamax.errors import InputError
 
 Pairs = Annotated[Words, tyro.conf.arg(metavar="NAME=VALUE ...")]
@@ -14,10 +14,10 @@ Pairs = Annotated[Words, tyro.conf.arg(metavar="NAME=VALUE ...")]
 
 def sample(
     out: RunFolder,
-    data: str = "digits",
-    model: str = "mlp",
+    data: DataSet = "digits",
+    model: Model = "mlp",
     options: Pairs = (),
-    sampler: str = "sghmc",
+    sampler: Sampler = "sghmc",
     num_samples: int = 10,
     burn_in: int = 2000,
     thinning: int = 200,
@@ -34,10 +34,11 @@ def sample(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Sample the posterior of a network on a data set, and score the averaged prediction on its test set.
+    """Sample the posterior of a network, and score its averaged prediction.
 
-    Draws, state and results.json go to OUT; the same command again goes on where it stopped, and with a larger
-    --num-samples goes on to the new end.
+    Draws, state and the scores on the test set, results.json, go to OUT. The
+    same command again resumes where it stopped; a larger --num-samples adds
+    draws to a finished run.
 
     Examples:
         roamax sample --out runs/digits
@@ -48,19 +49,19 @@ def sample(
     Args:
         out: The run folder.
         data: A name that `roamax data list` shows.
-        model: mlp, mlp_regression, cnn, cnn_fashion, cnn_cifar, cnn_pooled, resnet8_frn (20, 56) or cnn_lstm.
+        model: The network.
         options: The model's own options, such as channels=8 or hidden=[64,64].
-        sampler: sgld, psgld, sghmc, cyclical, ensemble, hmc, nuts, l2e, kinetic_l2e, precond_l2e or meta_sgmcmc.
-        num_samples: Draws of each chain.
-        burn_in: Steps before the first draw counts.
-        thinning: Steps between draws; cyclical counts those of a cycle's sampling part.
-        chains: Chains side by side.
-        batch_size: Examples of a minibatch; HMC and NUTS take all data.
-        weight_decay: The Gaussian prior's strength, beside the mean loss.
-        lr: Learning rate on the mean loss, for samplers in those terms.
-        momentum_decay: One minus the momentum, for samplers in those terms.
+        sampler: The sampler.
+        num_samples: Draws per chain.
+        burn_in: Steps before the first draw.
+        thinning: Steps from one draw to the next.
+        chains: Chains that run in parallel.
+        batch_size: Examples per minibatch; HMC and NUTS take all data.
+        weight_decay: Weight decay that the Gaussian prior equals, relative to the mean loss.
+        lr: Learning rate on the mean loss, for samplers that have one.
+        momentum_decay: One minus the momentum, for samplers that have one.
         settings: The sampler's own settings, such as temperature=0.1 or step_size=0.01.
-        train_size: Take so many training examples, chosen by the seed.
+        train_size: Use this many training examples, chosen by the seed.
         halve: Shrink images to half their size.
     """
     from roamax.cli.start import start_jax

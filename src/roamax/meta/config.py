@@ -48,8 +48,7 @@ class Stage:
     only: str = ""
     """Draw from the tasks whose names contain this; "" for all of them."""
     layers: str = ""
-    """Change the tensors whose names contain this; "" for all. Evolution strategies need fewer pairs for fewer numbers:
-    of L2E, `layer2` has 66 of 1,442."""
+    """Train the tensors whose names contain this; "" for all. Evolution strategies need fewer pairs for fewer."""
 
     @property
     def truncations(self) -> int:
@@ -99,8 +98,7 @@ class TrainConfig:
     held_out: int = 1024
     """Held-out points on which an unroll's loss is taken."""
     rescale: float = 1.0
-    """Tensors of an unroll are divided by factors drawn from [1 / rescale, rescale], so that the sampler learns to find
-    the right length of a step; 1 for none. Validation knows none."""
+    """Divide tensors in training by factors from [1 / rescale, rescale], to learn the length of a step; 1 for none."""
     chains: int = 1
     """Parallel chains of an unroll; kl needs two or more."""
     bandwidth: float = 100.0
