@@ -28,10 +28,10 @@ torture: $(VENV)/.extras
 	$(BIN)/pytest -m slow
 
 bench: $(BENCH)/.bench
-	$(BENCH)/bin/roamax bench
+	$(BENCH)/bin/python -m benchmarks
 
 docs: $(VENV)/.docs
-	$(BIN)/mkdocs build --strict
+	$(BIN)/python -m mkdocs build --strict
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
@@ -56,7 +56,7 @@ $(VENV)/.docs: $(VENV)/.dev
 	$(BIN)/pip install --quiet --group docs --constraint constraints.txt
 	touch $@
 
-# The libraries that roamax is measured beside are in nobody's way there.
+# The libraries that roamax is compared with are in nobody's way there.
 $(BENCH)/.bench: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(BENCH)
 	$(BENCH)/bin/pip install --quiet --upgrade pip

@@ -1,13 +1,7 @@
-"""A convolution in `lax.scan` on CPU, forward and both gradients, beside PyTorch and beside XLA's own.
+"""A convolution in `lax.scan` on CPU, forward and both gradients, vs. PyTorch and XLA's own.
 
-    python benchmarks/conv.py                 # wall-clock time on all cores
-    python benchmarks/conv.py --one-core      # processor time on one core: hardly moved by what else runs
-
-needs the extra `torch`. The contestants take turns, round after round; the table has the median time of a step and
-the median over rounds of the ratio to PyTorch in its default layout.
-
-The ways that were tried, by `benchmarks/conv_ways.py`: milliseconds at 8, 16 and 32 channels on two cores (wall-clock)
-and on one (processor time), on a Xeon with AVX-512. `roamax.models.conv` takes the best of each column.
+The ways that were tried, by `python -m benchmarks conv-ways`: milliseconds at 8, 16 and 32 channels on two cores
+(wall-clock) and on one (processor time), on a Xeon with AVX-512. `roamax.models.conv` takes the best of each column.
 
     forward  XLA's own                                              2.8   4.2  15.3 |   5.4   8.0  15.1
     forward  nine shifted products, summed                          4.6  12.2  26.1 |   7.5  19.9  48.9
@@ -35,16 +29,21 @@ and on one (processor time), on a Xeon with AVX-512. `roamax.models.conv` takes 
     gradient columns of x by rows of g, x transposed, chunks of 1   4.8  10.9  31.4 |   4.8  10.8  28.0
 """
 
-import argparse
-import json
 import os
 import statistics
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
 
-Clock = Callable[[], float]
-Run = Callable[[], Any]
+import tyro
+
+from benchmarks.timing import Turn, seconds_of, take_turns
+from roamax.cli.arguments import Flag
+from roamax.host import files
+
+Measure = Callable[[Turn], float]
 
 
 class Layer(NamedTuple):
@@ -75,7 +74,7 @@ OTHERS = [
 ]
 
 
-def jax_run(convolve: Callable[..., Any], layer: Layer, steps: int) -> Run:
+def jax_run(convolve: Callable[..., Any], layer: Layer, steps: int) -> Turn:
     """A compiled loop in which each step moves the images and the kernel along their gradients."""
     import jax
 
@@ -92,7 +91,7 @@ def jax_run(convolve: Callable[..., Any], layer: Layer, steps: int) -> Run:
     return lambda: jax.block_until_ready(loop((x, kernel)))
 
 
-def torch_run(layer: Layer, steps: int, channels_last: bool = False) -> Run:
+def torch_run(layer: Layer, steps: int, channels_last: bool = False) -> Turn:
     import torch
 
     layout = torch.channels_last if channels_last else torch.contiguous_format
@@ -117,21 +116,8 @@ def xla_convolve(x: Any, kernel: Any, stride: int = 1) -> Any:
     return lax.conv_general_dilated(x, kernel, (stride, stride), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
 
-def take_turns(runs: dict[str, Run], rounds: int, clock: Clock) -> dict[str, list[float]]:
-    """Milliseconds of each run in each round, after one run of each that does not count."""
-    for run in runs.values():
-        run()
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(rounds):
-        for name, run in runs.items():
-            start = clock()
-            run()
-            times[name].append(1e3 * (clock() - start))
-    return times
-
-
-def measure(layer: Layer, rounds: int, steps: int, with_xla: bool, clock: Clock) -> dict[str, list[float]]:
-    """Milliseconds a step, by contestant and round. XLA's own is so slow that one step a round is enough."""
+def measure(layer: Layer, rounds: int, steps: int, with_xla: bool, timed: Measure) -> dict[str, list[float]]:
+    """Return the milliseconds per step, by contestant and round. XLA's own is so slow that one step is enough."""
     from roamax.models.conv import conv2d
 
     runs = {
@@ -141,8 +127,8 @@ def measure(layer: Layer, rounds: int, steps: int, with_xla: bool, clock: Clock)
     }
     if with_xla:
         runs["XLA"] = jax_run(xla_convolve, layer, 1)
-    times = take_turns(runs, rounds, clock)
-    return {name: [t / (1 if name == "XLA" else steps) for t in series] for name, series in times.items()}
+    found = take_turns(runs, rounds, timed)
+    return {name: [1e3 * t / (1 if name == "XLA" else steps) for t in series] for name, series in found.items()}
 
 
 def report(layer: Layer, times: dict[str, list[float]]) -> dict[str, Any]:
@@ -154,33 +140,43 @@ def report(layer: Layer, times: dict[str, list[float]]) -> dict[str, Any]:
     return {"layer": layer._asdict(), "contestants": rows}
 
 
-def one_core() -> Clock:
-    """Must come before JAX and PyTorch start their threads."""
+def timed_on(one_core: bool) -> Measure:
+    """Return what times a turn: wall-clock on all cores, or the processor's time on one, if JAX has no threads yet."""
+    if not one_core:
+        return seconds_of
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     os.environ["OMP_NUM_THREADS"] = "1"
-    return time.process_time
+    return partial(seconds_of, clock=time.process_time)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--steps", type=int, default=8, help="steps of the loop in a round")
-    parser.add_argument("--one-core", action="store_true", help="processor time on one core")
-    parser.add_argument("--no-xla", action="store_true", help="leave out XLA's own convolution, which takes seconds")
-    parser.add_argument("--all-layers", action="store_true", help="also first layers, strides, and those of ResNets")
-    parser.add_argument("--out", help="write the table to this JSON file as well")
-    arguments = parser.parse_args()
+def compare(
+    rounds: int = 9,
+    steps: int = 8,
+    one_core: Flag = False,
+    no_xla: Flag = False,
+    all_layers: Flag = False,
+    out: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None,
+) -> None:
+    """Compare the convolution in `lax.scan` with PyTorch's and XLA's own.
 
-    clock = one_core() if arguments.one_core else time.perf_counter
-    layers = MARK + OTHERS * arguments.all_layers
-    table = []
-    for layer in layers:
-        times = measure(layer, arguments.rounds, arguments.steps, layer in MARK and not arguments.no_xla, clock)
-        table.append(report(layer, times))
-    if arguments.out:
-        with open(arguments.out, "w") as file:
-            json.dump(table, file, indent=2)
+    Forward and both gradients. The contestants take turns, round after round;
+    the table has the median time of a step and the median over rounds of the
+    ratio to PyTorch in its default layout. Needs the extra `torch`.
 
+    Examples:
+        python -m benchmarks conv
+        python -m benchmarks conv --one-core
 
-if __name__ == "__main__":
-    main()
+    Args:
+        rounds: Turns per contestant, after one to warm up.
+        steps: Steps of the loop per turn.
+        one_core: Take processor time on one core, which other programs hardly change.
+        no_xla: Leave out XLA's own convolution, which takes seconds.
+        all_layers: Also measure first layers, strides, and the layers of ResNets.
+        out: A JSON file to write the table to.
+    """
+    timed = timed_on(one_core)
+    layers = MARK + OTHERS * all_layers
+    table = [report(layer, measure(layer, rounds, steps, layer in MARK and not no_xla, timed)) for layer in layers]
+    if out is not None:
+        files.write_json(out, table)

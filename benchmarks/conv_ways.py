@@ -1,25 +1,19 @@
 """The ways that were tried to compute a 3x3 convolution and its kernel gradient on CPU inside `lax.scan`.
 
-    python benchmarks/conv_ways.py                # wall-clock time on all cores
-    python benchmarks/conv_ways.py --one-core     # processor time on one core
-
-prints the milliseconds for 28x28 images, batch 128, at 8, 16 and 32 channels: the tables in `benchmarks/conv.py`.
-The input gradient is a forward convolution. (XLA's own kernel gradient takes seconds: see there.)
+The input gradient is a forward convolution. (XLA's own kernel gradient takes seconds: see `benchmarks.conv`.)
 """
 
-import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from conv import Layer, one_core, take_turns, xla_convolve
+import jax
+import jax.numpy as jnp
+from jax import lax
 
-CLOCK = one_core() if "--one-core" in sys.argv else time.perf_counter
-
-import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
-from jax import lax  # noqa: E402
+from benchmarks.conv import MARK, timed_on, xla_convolve
+from benchmarks.timing import Spread, take_turns
+from roamax.cli.arguments import Flag
 
 STEPS, ROUNDS = 4, 7
 NEAR = range(3)
@@ -188,20 +182,25 @@ def compiled(way: Callable[..., jax.Array], *shapes: tuple[int, ...]) -> Callabl
     return lambda: jax.block_until_ready(loop(operands))
 
 
-def main() -> None:
-    layers = [Layer(channels, channels) for channels in (8, 16, 32)]
+def compare(one_core: Flag = False) -> None:
+    """Time every way that was tried to compute a convolution and its gradient.
+
+    Milliseconds for 28x28 images, batch 128, at 8, 16 and 32 channels: the
+    table at the top of benchmarks/conv.py.
+
+    Example:
+        python -m benchmarks conv-ways --one-core
+
+    Args:
+        one_core: Take processor time on one core, which other programs hardly change.
+    """
+    timed = timed_on(one_core)
     for title, ways in (("forward", FORWARD), ("kernel gradient", GRADIENT)):
         columns = []
-        for layer in layers:
+        for layer in MARK:
             images = (layer.batch, layer.size, layer.size, layer.channels)
             other = images if ways is GRADIENT else (3, 3, layer.channels, layer.features)
-            runs = {name: compiled(way, images, other) for name, way in ways.items()}
-            columns.append(
-                {name: sorted(t)[ROUNDS // 2] / STEPS for name, t in take_turns(runs, ROUNDS, CLOCK).items()}
-            )
+            found = take_turns({name: compiled(way, images, other) for name, way in ways.items()}, ROUNDS, timed)
+            columns.append({name: 1e3 * Spread.of(taken).median / STEPS for name, taken in found.items()})
         for name in ways:
             print(f"{title:16} {name:52}", *(f"{column[name]:8.1f}" for column in columns), flush=True)
-
-
-if __name__ == "__main__":
-    main()

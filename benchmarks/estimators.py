@@ -1,22 +1,19 @@
-"""The scikit-learn estimators as they come, beside scikit-learn's own, on the data sets that ship with it.
-
-    python benchmarks/estimators.py --seeds 5 --out estimators.json
+"""The scikit-learn estimators as they come, vs. scikit-learn's own, on the data sets that ship with it.
 
 The defaults of `BayesianClassifier` and `BayesianRegressor` were chosen on 60 % of the rows of each data set, by
 validation within them. Test rows here come from the other 40 %: half of these, another half for each seed; all other
 rows are for training. Baselines see standardised inputs (and the multilayer perceptron standardised targets), once
 with scikit-learn's defaults and once with their regularisation chosen by 3-fold cross-validation of the same score. A
 baseline for real targets gives a mean; its predictive is the Gaussian around it whose standard deviation is that of
-the residuals in 5-fold cross-validation of the training rows. NLL in nats an example, mean ± standard deviation.
+the residuals in 5-fold cross-validation of the training rows. NLL in nats per example, mean ± standard deviation.
 """
 
-import argparse
-import json
-import time
 import warnings
 from pathlib import Path
+from typing import Annotated, Literal
 
 import numpy as np
+import tyro
 from sklearn import datasets
 from sklearn.base import clone
 from sklearn.compose import TransformedTargetRegressor
@@ -27,8 +24,10 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from benchmarks.timing import seconds_of
 from roamax import BayesianClassifier, BayesianRegressor
 from roamax.evaluation import metrics
+from roamax.host import files
 
 CLASSES = ("iris", "wine", "breast_cancer", "digits")
 REAL = ("diabetes",)
@@ -83,9 +82,7 @@ def regressors(seed):
 
 
 def score_classifier(estimator, x, y, x_test, y_test):
-    begun = time.perf_counter()
-    estimator.fit(x, y)
-    seconds = time.perf_counter() - begun
+    seconds = seconds_of(lambda: estimator.fit(x, y))
     probabilities = estimator.predict_proba(x_test)
     return {
         "nll": metrics.nll(probabilities, y_test),
@@ -95,9 +92,7 @@ def score_classifier(estimator, x, y, x_test, y_test):
 
 
 def score_regressor(estimator, x, y, x_test, y_test):
-    begun = time.perf_counter()
-    estimator.fit(x, y)
-    seconds = time.perf_counter() - begun
+    seconds = seconds_of(lambda: estimator.fit(x, y))
     if isinstance(estimator, BayesianRegressor):
         mean, std = estimator.predict(x_test, return_std=True)
     else:
@@ -108,7 +103,7 @@ def score_regressor(estimator, x, y, x_test, y_test):
 
 
 def measure(name, seeds):
-    """For each estimator its scores, a list of one number a seed."""
+    """For each estimator its scores, a list with one number per seed."""
     make, score = (classifiers, score_classifier) if name in CLASSES else (regressors, score_regressor)
     table = {}
     for seed in range(seeds):
@@ -131,22 +126,30 @@ def as_markdown(results):
     return "\n".join(rows)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", nargs="+", choices=[*CLASSES, *REAL], default=[*CLASSES, *REAL])
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--out", type=Path)
-    arguments = parser.parse_args()
+Data = Literal["iris", "wine", "breast_cancer", "digits", "diabetes"]
+
+
+def compare(
+    data: tuple[Data, ...] = (*CLASSES, *REAL),
+    seeds: int = 5,
+    out: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None,
+) -> None:
+    """Compare the estimators, with their defaults, with scikit-learn's own.
+
+    Example:
+        python -m benchmarks estimators --seeds 5 --out estimators.json
+
+    Args:
+        data: The data sets.
+        seeds: Number of seeds.
+        out: A JSON file to write the numbers to; the table goes next to it, as Markdown.
+    """
     # The perceptron's default number of epochs is too small for some of these data; that is part of its default.
     warnings.simplefilter("ignore", ConvergenceWarning)
     results = {}
-    for name in arguments.data:
-        results[name] = measure(name, arguments.seeds)
+    for name in data:
+        results[name] = measure(name, seeds)
         print(as_markdown({name: results[name]}), flush=True)
-    if arguments.out is not None:
-        arguments.out.write_text(json.dumps(results, indent=1) + "\n")
-        arguments.out.with_suffix(".md").write_text(as_markdown(results) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+    if out is not None:
+        files.write_json(out, results)
+        out.with_suffix(".md").write_text(as_markdown(results) + "\n")

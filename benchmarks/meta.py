@@ -1,32 +1,31 @@
-"""Meta-training: the inner loop beside a straightforward one, and the recipe's cost.
+"""Meta-training: the inner loop vs. a straightforward one, and the recipe's cost.
 
-python benchmarks/meta.py [--parts pairs recipe] [--rounds 3] [--steps 100] [--runs DIR] [--out results.json]
-
-pairs    Inner steps a second of an antithetic pair, both members counted, beside a straightforward implementation
-         with the same convolution: one member after the other, ten steps a compiled call, batches gathered by NumPy,
-         the positions of all steps kept. Mark: 3 times as fast.
+pairs    Inner steps per second of an antithetic pair, both members counted, vs. a straightforward implementation with
+         the same convolution: one member after the other, ten steps per compiled call, batches gathered by NumPy, the
+         positions of all steps kept. Mark: 3 times as fast.
 recipe   Gradient evaluations to a validation loss on perceptrons of the cpu tasks: backpropagation through short
-         unrolls and then evolution strategies over the full length, beside evolution strategies alone, for every loss
-         that the first came to. Mark: a tenth. Needs their data, and takes long; leave it out with --parts.
+         unrolls and then evolution strategies over the full length, vs. evolution strategies alone, for every loss
+         that the first came to. Mark: a tenth.
 
-Contestants take turns within a round, and the fastest round counts. Two devices beside one, and memory against inner
-steps, are measured by `roamax bench`.
+Contestants take turns within a round, and the fastest round counts. Two devices vs. one, and memory against inner
+steps, are measured by the suite.
 """
 
-import argparse
 import dataclasses
-import json
 import math
 import tempfile
 from pathlib import Path
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import tyro
 
 from benchmarks.pairs import DRAWS, network_tasks, pair_config, pair_runner
 from benchmarks.timing import take_turns
 from roamax import meta, tasks
+from roamax.host import files
 from roamax.meta import Stage, TrainConfig, log
 from roamax.meta.families import make_family
 from roamax.samplers.learned.l2e import DECAYS
@@ -113,14 +112,14 @@ class Straightforward:
         return theta, r, averages
 
 
-def measure_pairs(arguments):
+def measure_pairs(rounds, steps):
     rows = []
     for name, network in NETWORKS.items():
-        config, distribution = pair_config(arguments.steps), network_tasks(*network)
+        config, distribution = pair_config(steps), network_tasks(*network)
         contestants = {"roamax": pair_runner(config, distribution), "plain": Straightforward(config, distribution)}
-        taken = take_turns(contestants, arguments.rounds)
+        taken = take_turns(contestants, rounds)
         best = {who: min(seconds) for who, seconds in taken.items()}
-        member_ms = {who: seconds / (2 * arguments.steps) * 1e3 for who, seconds in best.items()}
+        member_ms = {who: seconds / (2 * steps) * 1e3 for who, seconds in best.items()}
         rows.append({"network": name, "ms a step and member": member_ms, "ratio": best["plain"] / best["roamax"]})
         print(f"{name:22s} {member_ms['roamax']:7.2f} ms a step and member, straightforward {member_ms['plain']:7.2f}; "
               f"{rows[-1]['ratio']:.2f} times as fast")  # fmt: skip
@@ -139,10 +138,10 @@ def recipe_configs():
     return staged, dataclasses.replace(shared, stages=(whole,))
 
 
-def measure_recipe(arguments):
+def measure_recipe(runs):
     staged, alone = recipe_configs()
     with tempfile.TemporaryDirectory() as passing:
-        folder = arguments.runs or Path(passing)
+        folder = runs or Path(passing)
         lows = new_lows(validations(meta.train(staged, folder / "staged").out))
         curve, steps = [], max(20, math.ceil(steps_done(folder / "alone") / 20) * 20)
         while not curve or (min(curve)[0] > lows[-1][0] and curve[-1][1] < 10 * lows[-1][1]):
@@ -176,22 +175,30 @@ def validations(out):
     return [(float(row.validation), int(row.inner_gradients)) for row in rows]
 
 
-PARTS = {"pairs": measure_pairs, "recipe": measure_recipe}
+def compare(
+    parts: tuple[Literal["pairs", "recipe"], ...] = ("pairs", "recipe"),
+    rounds: int = 3,
+    steps: int = 100,
+    runs: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="")] = None,
+    out: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None,
+) -> None:
+    """Compare meta-training with a straightforward loop, and its recipe.
 
+    The part `recipe` needs the data of the cpu tasks and takes hours; leave it
+    out with --parts pairs.
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--runs", type=Path, help="keep the runs of recipe here, and go on with those that are here")
-    parser.add_argument("--out", type=Path)
-    arguments = parser.parse_args()
+    Example:
+        python -m benchmarks meta --parts pairs
+
+    Args:
+        parts: What to measure.
+        rounds: Turns per contestant of `pairs`, after one to warm up.
+        steps: Inner steps of `pairs`.
+        runs: Keep the runs of `recipe` here, and resume those that are here.
+        out: A JSON file to write the numbers to.
+    """
     meta.use_cpu_devices(2)
-    results = {part: PARTS[part](arguments) for part in arguments.parts}
-    if arguments.out is not None:
-        arguments.out.write_text(json.dumps(results, indent=1) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+    measured = {"pairs": lambda: measure_pairs(rounds, steps), "recipe": lambda: measure_recipe(runs)}
+    results = {part: measured[part]() for part in parts}
+    if out is not None:
+        files.write_json(out, results)

@@ -19,12 +19,12 @@ HEAD = """# Performance
 
 Contestants take turns, round after round, and what counts is the median over rounds of what is found within one: a
 ratio, where nothing else is said. Whatever else the machine does falls on all contestants alike. Each contest has a
-process of its own. This page is made of [{data}]({data}), which `roamax bench` wrote, by `roamax bench page`;
-`make bench` measures on your machine.
+process of its own. This page is made of [{data}]({data}), which `python -m benchmarks` wrote, by
+`python -m benchmarks page`; `make bench` measures on your machine.
 
 Measured on {machine}, with {versions}.
 
-## Beside the alternatives
+## Against the alternatives
 
 {table}
 """
@@ -49,7 +49,7 @@ def write_page(file: Path, out: Path) -> Path | None:
     """Write the page, the JSON beside it, and the figure, whose path is returned, to a folder beside it."""
     results = files.read_json(file)
     if not isinstance(results, dict) or not isinstance(results.get("entries"), dict):
-        raise FileError(f"{file} is not of `roamax bench`.")
+        raise FileError(f"{file} is not of `python -m benchmarks`.")
     figure = out.parent / "images" / f"{out.stem}.png" if _grown(results) else None
     files.write_json(out.with_suffix(".json"), results)
     if figure is not None:

@@ -1,17 +1,16 @@
 """The benchmarks themselves: turns, marks, what is kept, and the page that is made of it."""
 
-import inspect
 import json
+import os
 import re
 from pathlib import Path
 
 import jax.numpy as jnp
 import pytest
 from benchmarks import apart, growth, page, peers, suite, timing
+from benchmarks.__main__ import OTHERS, main
 from benchmarks.timing import Contest, Mark, Spread
 
-from roamax.cli import main
-from roamax.cli.bench import bench
 from roamax.host import files
 
 
@@ -93,7 +92,7 @@ def arrays(count):
 
 
 def test_what_runs_apart_has_its_own_devices_and_memory(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
     found = apart.call(arrays, 3, devices=2)
     assert (found["devices"], found["count"]) == (2, 3)
     assert 55 < found["grown"] < 300, "64 MB, and what JAX takes to start"
@@ -104,7 +103,7 @@ def breaks():
 
 
 def test_what_fails_apart_says_why(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
     with pytest.raises(apart.Failed, match="no peer today"):
         apart.call(breaks)
 
@@ -129,7 +128,7 @@ def results(**entries):
 
 def test_the_page_is_made_of_the_results_alone(tmp_path):
     files.write_json(tmp_path / "in.json", results(runner=CONTEST, posteriors={"skipped": "not there"}, **GROWN))
-    main(["bench", "page", str(tmp_path / "in.json"), "--out", str(tmp_path / "docs.md"), "--quiet"])
+    main(["page", str(tmp_path / "in.json"), "--out", str(tmp_path / "docs.md"), "--quiet"])
     text = (tmp_path / "docs.md").read_text()
     assert "| x against y | 1.20 | 0.90 to 1.30 | ≤ 1.1 | no | 3 | x 1.2 ms, y 1 ms |" in text
     assert "- posteriors: not there" in text
@@ -185,28 +184,57 @@ def test_names_measured_again_replace_their_records_and_others_stay(one_contest,
 
 def test_the_command_shows_a_table_and_writes_the_results(one_contest, tmp_path, capsys):
     out = tmp_path / "bench.json"
-    main(["bench", "--only", "quick", "absent", "--rounds", "1", "--out", str(out)])
+    main(["--only", "quick", "absent", "--rounds", "1", "--out", str(out)])
     shown = capsys.readouterr().out
     assert "absent: left out" in shown
     assert "0.50" in shown
     assert "yes" in shown
-    main(["bench", "--only", "quick", "--rounds", "1", "--out", str(out), "--json"])
+    main(["--only", "quick", "--rounds", "1", "--out", str(out), "--json"])
     assert json.loads(capsys.readouterr().out) == files.read_json(out)
     facts = json.dumps(files.read_json(out))
     assert str(tmp_path) not in facts
 
 
 def test_a_real_contest_from_the_command_line(tmp_path, capsys):
-    main(["bench", "--only", "help", "--rounds", "1", "--out", str(tmp_path / "bench.json"), "--json"])
+    main(["--only", "help", "--rounds", "1", "--out", str(tmp_path / "bench.json"), "--json"])
     record = json.loads(capsys.readouterr().out)["entries"]["help"]
     assert record["median"] > 0
     assert record["mark"]["at_most"] == 0.7
 
 
-def test_the_help_text_names_everything_that_is_measured():
-    told = inspect.getdoc(bench)
-    assert told is not None
-    assert set(suite.ENTRIES) <= set(re.findall(r"[\w-]+", told))
+def test_the_help_text_names_everything_that_is_measured(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert {*suite.ENTRIES, *OTHERS} <= set(re.findall(r"\w[\w-]*", capsys.readouterr().out))
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_help_of_the_others_fits_a_terminal_and_has_an_example(name, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    told = capsys.readouterr().out
+    assert f"    python -m benchmarks {name}" in told
+    assert max(map(len, told.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--only", "l2e-cn"], "did you mean 'l2e-cnn'"),
+        (["--only", "help", "--rounds", "0"], "`rounds` must be a whole number >= 1; got 0"),
+        (["conv", "--one-cre"], "did you mean '--one-core'"),
+    ],
+)
+def test_bad_input_is_one_line_and_writes_nothing(words, says, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    text = capsys.readouterr().err
+    assert end.value.code == 2
+    assert text.count("\n") == 1
+    assert says in text
+    assert not list(tmp_path.iterdir())
 
 
 def test_peers_that_are_not_installed_are_noticed():

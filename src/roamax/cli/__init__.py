@@ -69,9 +69,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             resumes = COMMANDS[name].resumes
             parse(name, rest)()
     except (InputError, FileError) as error:
-        _fail(str(error), code=2)
+        fail(str(error), code=2)
     except DivergenceError as error:
-        _fail(str(error), code=1)
+        fail(str(error), code=1)
     except KeyboardInterrupt:
         _stop(f"stopped. To resume: {shlex.join(['roamax', *words])}" if resumes else "stopped.", arguments is None)
     except BrokenPipeError:
@@ -116,7 +116,7 @@ def _family(word: str) -> list[str]:
 
 def _stop(message: str, owns_process: bool) -> NoReturn:
     try:
-        _fail(message, code=130)
+        fail(message, code=130)
     finally:
         if owns_process:
             # What a thread still computes nobody wants, and Python would wait for it, for minutes perhaps.
@@ -124,6 +124,7 @@ def _stop(message: str, owns_process: bool) -> NoReturn:
             os._exit(130)
 
 
-def _fail(message: str, code: int) -> NoReturn:
+def fail(message: str, code: int) -> NoReturn:
+    """Say what went wrong in one line on standard error, and end the process with the exit code."""
     print(f"roamax: {message}", file=sys.stderr)
     sys.exit(code)
