@@ -54,7 +54,7 @@ def bias(
     """
     check(num_steps >= 200, "num_steps", "be >= 200", num_steps)
     reference = np.asarray(jax.vmap(target.watch)(target.draws), np.float64)
-    found = _long_run(sampler, target, key, num_chains, burn_in, num_steps, BIAS_MOMENTS)
+    found = long_run(sampler, target, key, num_chains, burn_in, num_steps, BIAS_MOMENTS)
     if not np.isfinite(found).all():
         return Bias(np.nan, np.nan, np.nan, np.nan)
     pooled = found.reshape(-1, found.shape[-1])
@@ -110,7 +110,7 @@ def stationarity(
         check(number >= 2, name, "be >= 2", number)
     target_key, chain_key = jax.random.split(key)
     target = targets.gaussian(target_key, mean=mean, covariance=covariance, num_data=num_data, num_samples=num_chains)
-    found = _long_run(sampler, target, chain_key, num_chains, burn_in, num_steps, MOST_MOMENTS)
+    found = long_run(sampler, target, chain_key, num_chains, burn_in, num_steps)
     errors = ("mean_error", "covariance_error", "variance_ratio", "monte_carlo_error")
     if not np.isfinite(found).all():
         return dict.fromkeys(errors, np.nan)
@@ -126,10 +126,16 @@ def stationarity(
     return {name: float(value) for name, value in zip(errors, values, strict=True)}
 
 
-def _long_run(
-    sampler_of: SamplerOf, target: Target, key: Key, num_chains: int, burn_in: int, num_steps: int, most_moments: int
+def long_run(
+    sampler_of: SamplerOf,
+    target: Target,
+    key: Key,
+    num_chains: int,
+    burn_in: int,
+    num_steps: int,
+    most_moments: int = MOST_MOMENTS,
 ) -> np.ndarray:
-    """What is watched along every chain after burn-in: an array (chain, moment, watched function)."""
+    """Return what is watched along every chain after burn-in, an array (chain, moment, watched function)."""
     sampler = sampler_of(target.posterior)
     every = max(1, num_steps // most_moments)
     start_key, chain_key = jax.random.split(key)
