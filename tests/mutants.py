@@ -181,14 +181,14 @@ MUTANTS = (
     ),
     Mutant(
         "one order for all chains",
-        "sampling/runner.py",
+        "sampling/chains.py",
         "jax.random.fold_in(key, chain))(jnp.arange(num_chains))",
         "jax.random.fold_in(key, 0 * chain))(jnp.arange(num_chains))",
         "tests/test_sampling.py -k own_order",
     ),
     Mutant(
         "divergence goes unseen",
-        "sampling/runner.py",
+        "sampling/chains.py",
         "if not bad.any():",
         "if True:",
         "tests/test_sampling.py -k diverging",

@@ -166,8 +166,11 @@ def test_summary_of_too_few_draws_is_nan_not_an_error(draws):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: diagnostics.ess(np.zeros((1, 3, 2))), "`draws` must have at least 4 draws a chain; got 3."),
-        (lambda: diagnostics.chain_rhat(np.zeros((1, 7, 2)), 4), "`draws` must have at least 8 draws a chain; got 7."),
+        (lambda: diagnostics.ess(np.zeros((1, 3, 2))), "`draws` must have at least 4 draws per chain; got 3."),
+        (
+            lambda: diagnostics.chain_rhat(np.zeros((1, 7, 2)), 4),
+            "`draws` must have at least 8 draws per chain; got 7.",
+        ),
         (lambda: diagnostics.chain_rhat(np.zeros((1, 8, 2)), 1), "`kappa` must be a whole number >= 2; got 1."),
         (
             lambda: diagnostics.ess({"w": np.full((1, 4), np.nan)}),

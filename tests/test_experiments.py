@@ -141,7 +141,7 @@ def test_what_is_there_is_not_run_again_and_what_is_missing_is_said(laboratory, 
     chosen = {"problems": ("cifar10", "cifar100")}
     first = laboratory("image-classification", tmp_path / "first", **chosen)
     assert any("roamax data fetch cifar100" in note for note in first["notes"])
-    monkeypatch.setattr("roamax.sampling.runner.segment", None)  # a chain that is not there could not be run now
+    monkeypatch.setattr("roamax.sampling.chains.segment", None)  # a chain that is not there could not be run now
     again = laboratory("image-classification", tmp_path / "again", **chosen)
     assert again["tables"] == first["tables"]
 

@@ -116,14 +116,14 @@ def test_the_number_of_chains_does_not_change_a_chain():
     assert not np.allclose(three[0], three[1], atol=1e-2)
 
 
-def test_chains_go_on_from_their_own_last_draws():
+def test_chains_resume_from_their_own_last_draws():
     before = run(num_chains=2)
     sampler = sghmc()
     frozen = sampler._replace(step=lambda key, state, batch: (state, roamax.Info(jnp.zeros(()))))
     options = {"batch_size": 8, "num_samples": 1, "num_chains": 2}
     after = roamax.sample(jax.random.key(1), frozen, before, TARGET.data, **options)
     np.testing.assert_array_equal(after.positions["theta"][:, 0], before.positions["theta"][:, -1])
-    with pytest.raises(InputError, match="`num_chains` must be that of the draws to go on from, 2; got 3"):
+    with pytest.raises(InputError, match="`num_chains` must be that of the draws to resume from, 2; got 3"):
         roamax.sample(jax.random.key(1), frozen, before, TARGET.data, **options | {"num_chains": 3})
 
 

@@ -97,11 +97,11 @@ def function_space(apply_fn: Callable[[Params, Any], Any], draws: Any, x: Any) -
     num_chains, num_samples = jax.tree.leaves(positions)[0].shape[:2]
     apply = jax.jit(apply_fn)
     outputs = [
-        jax.tree.map(np.asarray, apply(jax.tree.map(lambda leaf, at=(c, d): leaf[at], positions), x))
+        jax.tree.map(np.asarray, apply(trees.at(positions, (c, d)), x))
         for c in range(num_chains)
         for d in range(num_samples)
     ]
-    return jax.tree.map(lambda *leaves: np.stack(leaves).reshape(num_chains, num_samples, *leaves[0].shape), *outputs)
+    return jax.tree.map(lambda leaf: leaf.reshape(num_chains, num_samples, *leaf.shape[1:]), trees.stack(outputs))
 
 
 def summary(draws: Any, seconds_per_interval: float | None = None, kappa: int = 2) -> dict[str, Any]:
@@ -213,7 +213,7 @@ def _statistic(core: Callable[[np.ndarray], np.ndarray], draws: Any, min_samples
     """
     leaves, treedef = jax.tree.flatten(positions_of(draws))
     num_samples = leaves[0].shape[1]
-    check(num_samples >= min_samples, "draws", f"have at least {min_samples} draws a chain", num_samples)
+    check(num_samples >= min_samples, "draws", f"have at least {min_samples} draws per chain", num_samples)
     flat = np.concatenate([leaf.reshape(*leaf.shape[:2], -1) for leaf in leaves], axis=2)
     starts = range(0, flat.shape[2], BLOCK_PARAMETERS)
     values = [core(flat[:, :, s : s + BLOCK_PARAMETERS].astype(np.float64)) for s in starts]

@@ -23,6 +23,7 @@ from roamax.posterior import Posterior
 from roamax.samplers.learned import _network
 from roamax.samplers.learned.l2e import DECAYS, DEFAULTS, WIDTHS
 from roamax.sampling.batches import batch_source
+from roamax.sampling.chains import chain_keys
 from roamax.sampling.loop import Step, unroll
 from roamax.types import Batch, Key, MetaParams, Params, Sampler
 
@@ -180,10 +181,10 @@ def step_norms(
     The run is the first chain of `roamax.sample` with the same key, position, data and batch size.
     """
     check(num_steps == int(num_steps) and num_steps >= 1, "num_steps", "be a whole number >= 1", num_steps)
-    chain_key = jax.random.fold_in(key, 0)
-    state_key, data_key, step_key = (jax.random.fold_in(chain_key, purpose) for purpose in (1, 2, 3))
+    keys = chain_keys(key, 1)
+    data_key, step_key = keys.data[0], keys.step[0]
     source = batch_source(data, batch_size, num_steps)
-    state = sampler.init(state_key, jax.tree.map(jnp.asarray, init_position))
+    state = sampler.init(keys.state[0], jax.tree.map(jnp.asarray, init_position))
 
     def observe(step: Step) -> StepNorms:
         moved = jax.tree.map(jnp.subtract, step.after.position, step.before.position)
@@ -199,7 +200,7 @@ def step_norms(
 
     records, step = [], 0
     while step < num_steps:
-        window = source.window(step, data_key[None])
+        window = source.window(step, keys.data)
         stop = int(min(window.stop, num_steps))
         own = trees.at(window.per_chain, 0)
         state, record = run(state, window.shared, own, jnp.int32(window.start), jnp.int32(step), stop - step)

@@ -1,10 +1,12 @@
 """Arithmetic on pytrees of arrays, and their names."""
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from roamax.errors import InputError, check
 from roamax.numerics import noise
@@ -32,6 +34,11 @@ def linear(*terms: tuple[jax.Array | float, Params]) -> Params:
 def at(tree: Any, index: Any) -> Any:
     """Return the tree of `leaf[index]`."""
     return jax.tree.map(lambda leaf: leaf[index], tree)
+
+
+def stack(all_trees: Iterable[Any]) -> Any:
+    """Return the tree of host arrays that stacks those of several trees along a new leading axis."""
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *all_trees)
 
 
 def size(tree: Params) -> int:

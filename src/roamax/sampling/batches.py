@@ -163,7 +163,7 @@ class Called(NamedTuple):
         stop = min(step + self.window_steps, self.num_steps)
         batches = [self.function(i) for i in range(step, stop)]
         batches += [batches[-1]] * (self.window_steps - len(batches))
-        return Window(step, stop, jax.tree.map(lambda *arrays: jnp.asarray(np.stack(arrays)), *batches), ())
+        return Window(step, stop, jax.tree.map(jnp.asarray, trees.stack(batches)), ())
 
 
 class _Gather(NamedTuple):

@@ -18,11 +18,11 @@ FORMAT = 1
 
 
 class Draws:
-    """The draws of one or several chains.
+    """The draws of one or several chains, in memory or on disk.
 
-    `draws.positions` is a pytree with leading axes (chain, draw); iterating goes over single positions, draw by
-    draw and chain by chain, and holds one of them at a time when they are on disk. `len(draws)` is the number
-    of positions in all; `draws[chain, draw]` is one of them.
+    `draws.positions` is a pytree with leading axes (chain, draw); iterating goes over single positions, draw by draw
+    and chain by chain, and holds one of them at a time when they are on disk. `len(draws)` is the number of positions
+    in all, `draws[chain, draw]` is one of them.
     """
 
     def __init__(self, store: "Store"):
@@ -30,7 +30,7 @@ class Draws:
 
     @classmethod
     def from_positions(cls, positions: Params) -> "Draws":
-        """Draws from a pytree of arrays with leading axes (chain, draw)."""
+        """Make draws from a pytree of arrays with leading axes (chain, draw)."""
         leaves = jax.tree.leaves(positions)
         shapes = {np.shape(leaf)[:2] for leaf in leaves}
         if len(shapes) != 1 or len(next(iter(shapes))) != 2:
@@ -43,7 +43,12 @@ class Draws:
 
     @classmethod
     def load(cls, folder: str | Path, like: Params | None = None) -> "Draws":
-        """The draws of a run folder. Without `like`, a pytree of their structure, they come as nested dictionaries."""
+        """Open the draws of a run folder, finished or still running.
+
+        Args:
+            folder: The folder, `out` of `roamax.sample`.
+            like: A pytree of the draws' structure. Without it they come as nested dictionaries.
+        """
         return cls(FolderStore(Path(folder) / "draws", like=like))
 
     @property
@@ -53,7 +58,7 @@ class Draws:
 
     @property
     def num_samples(self) -> int:
-        """The number of draws of each chain."""
+        """The number of draws per chain."""
         return len(self._store.steps)
 
     @property
@@ -86,15 +91,13 @@ class Draws:
         if self.num_samples == 0:
             raise InputError("`draws` must hold at least one draw; got none.")
         chains = [
-            jax.tree.map(
-                lambda *leaves: np.stack(leaves), *(self._store.get(chain, d) for d in range(self.num_samples))
-            )
+            trees.stack(self._store.get(chain, draw) for draw in range(self.num_samples))
             for chain in range(self.num_chains)
         ]
-        return jax.tree.map(lambda *leaves: np.stack(leaves), *chains)
+        return trees.stack(chains)
 
     def to_arviz(self) -> Any:
-        """An ArviZ `InferenceData` with one variable for each leaf; needs the extra `roamax[arviz]`."""
+        """Convert to an ArviZ `InferenceData` with one variable per leaf; needs the extra `roamax[arviz]`."""
         import arviz
 
         posterior = {
@@ -110,11 +113,11 @@ class Store(Protocol):
     steps: list[int]
 
     def add(self, positions: Params, step: int) -> None:
-        """Keep one draw of every chain: a pytree with a leading chain axis."""
+        """Keep one draw of every chain, a pytree with a leading chain axis."""
         ...
 
     def get(self, chain: int, draw: int) -> Params:
-        """One position."""
+        """Return one position."""
         ...
 
 
@@ -132,12 +135,12 @@ class MemoryStore:
         self.steps.append(step)
 
     def get(self, chain: int, draw: int) -> Params:
-        """One position."""
+        """Return one position."""
         return jax.tree.map(lambda leaf: leaf[chain], self._draws[draw])
 
 
 class FolderStore:
-    """Draws as files, one for each draw and chain, each listed with its checksum once it is wholly written.
+    """Draws as files, one per draw and chain, each listed with its checksum once it is wholly written.
 
     A file that `manifest.json` does not list does not exist.
     """
@@ -211,7 +214,7 @@ class FolderStore:
 
 
 def _is_draw(draw: Any, num_chains: int) -> bool:
-    """Whether an entry of a manifest lists one file a chain, all of one step."""
+    """Whether an entry of a manifest lists one file per chain, all of one step."""
     return (
         isinstance(draw, list)
         and len(draw) == num_chains
