@@ -17,6 +17,7 @@ from roamax.meta import rescaling
 from roamax.meta.objectives import Draw, Objective, over_chains
 from roamax.numerics import trees
 from roamax.posterior import Posterior
+from roamax.sampling import loop
 from roamax.tasks import Task
 from roamax.types import Batch, Key, LearnedSampler, MetaParams, Params
 
@@ -169,16 +170,18 @@ def _advance(
     posterior, _ = rescaling.coordinates(problem.posterior, problem.rescale, keys.rescaling, position)
     sampler = problem.family.bind(meta_params, posterior)
     held_out = _take(keys.held_out, valid, problem.held_out)
-    # One key a chain, folded with the step inside: each use of a key inside the loop costs time to compile.
+    # One key per chain, folded with the step inside: each use of a key inside the loop costs time to compile.
     batch_keys, noise_keys = (jax.random.split(key, problem.chains) for key in (keys.batch, keys.noise))
 
-    def step(carry: Carry) -> Carry:
+    def move(carry: Carry) -> Carry:
         def chain(batch_key: Key, noise_key: Key, state: Any) -> Any:
-            batch = _take(jax.random.fold_in(batch_key, carry.step), train, problem.batch_size)
-            return sampler.step(jax.random.fold_in(noise_key, carry.step), state, batch)[0]
+            def batch_at(step: jax.Array) -> Batch:
+                return _take(jax.random.fold_in(batch_key, step), train, problem.batch_size)
+
+            return loop.unroll(sampler, noise_key, state, batch_at, segment.block, first=carry.step)[0]
 
         states = over_chains(chain)(batch_keys, noise_keys, carry.states)
-        return carry._replace(states=states, step=carry.step + 1)
+        return carry._replace(states=states, step=carry.step + segment.block)
 
     def add_draw(carry: Carry) -> Carry:
         draws = carry.draws + 1
@@ -188,8 +191,7 @@ def _advance(
         return carry._replace(score=problem.objective.add(carry.score, weight, draw), draws=draws)
 
     def block(carry: Carry, is_draw: jax.Array) -> tuple[Carry, None]:
-        carry, _ = jax.lax.scan(lambda carry, _: (step(carry), None), carry, None, length=segment.block)
-        return jax.lax.cond(is_draw, add_draw, lambda carry: carry, carry), None
+        return jax.lax.cond(is_draw, add_draw, lambda carry: carry, move(carry)), None
 
     # Nothing inside a scan can be shared with its recomputation, so the barriers against that are not needed.
     body = jax.checkpoint(block, prevent_cse=False) if rematerialise else block
