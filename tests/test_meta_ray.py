@@ -15,7 +15,8 @@ from test_meta import SMALL, TASKS, last_weights, timeless
 
 ray = pytest.importorskip("ray")
 
-from roamax.parallel.ray_engine import RayEngine, WorkersLost  # noqa: E402
+from roamax.meta import RayEngine  # noqa: E402
+from roamax.parallel.cluster import WorkersLost  # noqa: E402
 
 pytestmark = [pytest.mark.extras, pytest.mark.filterwarnings("default")]
 

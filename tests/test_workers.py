@@ -13,9 +13,11 @@ from roamax.host.machine import usable_cores
 from roamax.parallel.workers import Here, hired
 
 WORK = """
-import os, time
+import os, signal, time
 from roamax.parallel.workers import hired
 
+# A job in the background starts with Ctrl-C ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 if __name__ == "__main__":
     with hired("local", None, 2, False) as workers:
         print(*set(workers.map(os.getpid, [()] * 8)), flush=True)

@@ -21,8 +21,8 @@ from test_meta import use_toy_family
 
 ray = pytest.importorskip("ray")
 
-from roamax.parallel import ray_engine  # noqa: E402
-from roamax.parallel.ray_engine import RayEngine, WorkersLost  # noqa: E402
+from roamax.meta import RayEngine, engines  # noqa: E402
+from roamax.parallel.cluster import WorkersLost  # noqa: E402
 
 pytestmark = [pytest.mark.extras, pytest.mark.filterwarnings("default")]
 
@@ -56,7 +56,7 @@ def whole(monkeypatch, tmp_path):
 def actor(folder, spoil):
     """Workers of the toy family that note their pids in `folder`, and let `spoil` at their results."""
 
-    class Actor(ray_engine._Actor):
+    class Actor(engines._RemoteWorker):
         def __init__(self, *arguments):
             use_toy_family()
             (folder / str(os.getpid())).touch()
@@ -109,7 +109,7 @@ class Hunted(RayEngine):
 def test_workers_killed_at_random(cluster, whole, monkeypatch, tmp_path):
     folder = tmp_path / "pids"
     folder.mkdir()
-    monkeypatch.setattr(ray_engine, "_Actor", actor(folder, honest))
+    monkeypatch.setattr(engines, "_RemoteWorker", actor(folder, honest))
     monkeypatch.setattr(Hunted, "folder", folder)
     train(tmp_path / "ray", engine=Hunted)
     assert Hunted.kills >= 2
@@ -133,7 +133,7 @@ def test_a_worker_that_hangs_or_returns_nan(fault, cluster, whole, monkeypatch, 
             time.sleep(10**6)
         return result._replace(loss=math.nan)
 
-    monkeypatch.setattr(ray_engine, "_Actor", actor(folder, spoil))
+    monkeypatch.setattr(engines, "_RemoteWorker", actor(folder, spoil))
     train(tmp_path / "ray", job_seconds=30.0)
     assert (folder / "spoiled").exists()
     jobs.assert_same_bits(jobs.train_bits(tmp_path / "ray"), whole)
@@ -144,7 +144,7 @@ def test_a_loss_that_all_workers_find_to_be_nan_is_one(cluster, monkeypatch, tmp
     (tmp_path / "marks").mkdir()
     jobs.prepare_training(monkeypatch.setattr)
     spoil = lambda compute: compute()._replace(loss=math.nan)  # noqa: E731 (to be sent by value)
-    monkeypatch.setattr(ray_engine, "_Actor", actor(tmp_path / "marks", spoil))
+    monkeypatch.setattr(engines, "_RemoteWorker", actor(tmp_path / "marks", spoil))
     jobs.train(tmp_path / "ray", engine=partial(RayEngine, workers=2))
     assert [row.bad for row in log.read_rows(tmp_path / "ray" / "log.csv")[1:]] == ["2", "2", "2"]
 
@@ -153,7 +153,7 @@ def test_a_loss_that_all_workers_find_to_be_nan_is_one(cluster, monkeypatch, tmp
 def test_jobs_that_always_hang_are_given_up(cluster, monkeypatch, tmp_path):
     (tmp_path / "marks").mkdir()
     jobs.prepare_training(monkeypatch.setattr)
-    monkeypatch.setattr(ray_engine, "_Actor", actor(tmp_path / "marks", lambda compute: time.sleep(10**6)))
+    monkeypatch.setattr(engines, "_RemoteWorker", actor(tmp_path / "marks", lambda compute: time.sleep(10**6)))
     with pytest.raises(WorkersLost, match=r"a job took more than 0\.2 s"):
         jobs.train(tmp_path / "ray", engine=partial(RayEngine, workers=1, job_seconds=0.2))
 
@@ -165,9 +165,9 @@ from pathlib import Path
 import ray
 ray.init(address=sys.argv[1], log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": sys.argv[3]}})
 from faults import jobs, test_ray
-from roamax.meta import ray_engine
+from roamax.meta import engines
 jobs.prepare_training()
-ray_engine._Actor = test_ray.actor(Path(sys.argv[2]) / "pids", test_ray.honest)
+engines._RemoteWorker = test_ray.actor(Path(sys.argv[2]) / "pids", test_ray.honest)
 test_ray.train(Path(sys.argv[2]) / "ray")
 """
 
@@ -184,6 +184,6 @@ def test_a_driver_that_is_killed_and_started_again(cluster, whole, monkeypatch, 
     driver.kill()
     driver.wait()
     assert not (tmp_path / "ray" / "results.json").exists()
-    monkeypatch.setattr(ray_engine, "_Actor", actor(tmp_path / "pids", honest))
+    monkeypatch.setattr(engines, "_RemoteWorker", actor(tmp_path / "pids", honest))
     train(tmp_path / "ray")
     jobs.assert_same_bits(jobs.train_bits(tmp_path / "ray"), whole)

@@ -1,6 +1,7 @@
 """`roamax meta-train PRESET`."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -56,12 +57,7 @@ def _train(out: Path, config: Any, engine: Engine, devices: int, address: str | 
     from roamax import meta
     from roamax.cli.output import print_json
 
-    def ray_engine(config: Any, tasks: Any) -> Any:
-        from roamax.parallel.ray_engine import RayEngine
-
-        return RayEngine(config, tasks, address=address)
-
-    chosen = {"local": meta.LocalEngine, "ray": ray_engine}[engine]
+    chosen = {"local": meta.LocalEngine, "ray": partial(meta.RayEngine, address=address)}[engine]
     trained = meta.train(config, out, engine=chosen, show=False if quiet or json else None)
     if json:
         print_json({"out": str(trained.out), "loss": trained.loss})

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from roamax.meta.config import Stage, TrainConfig
-    from roamax.meta.engines import LocalEngine, use_cpu_devices
+    from roamax.meta.engines import LocalEngine, RayEngine, use_cpu_devices
     from roamax.meta.presets import PRESETS
     from roamax.meta.trainer import Trained, train
 
-__all__ = ["PRESETS", "LocalEngine", "Stage", "TrainConfig", "Trained", "train", "use_cpu_devices"]
+__all__ = ["PRESETS", "LocalEngine", "RayEngine", "Stage", "TrainConfig", "Trained", "train", "use_cpu_devices"]
 
 _HOME = {
     "LocalEngine": "engines",
     "PRESETS": "presets",
+    "RayEngine": "engines",
     "Stage": "config",
     "TrainConfig": "config",
     "Trained": "trainer",
