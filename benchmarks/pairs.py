@@ -12,8 +12,8 @@ from benchmarks.timing import Contest, Mark
 from roamax import models, tasks
 from roamax.meta.config import Stage, TrainConfig
 from roamax.meta.engines import LocalEngine
-from roamax.meta.estimators import estimate, new_slots
 from roamax.meta.families import initial_weights, make_family
+from roamax.meta.outer import estimate, new_slots
 
 DRAWS = 2
 

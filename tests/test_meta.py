@@ -20,11 +20,12 @@ from roamax import meta, priors
 from roamax.errors import FileError, InputError
 from roamax.host import files
 from roamax.likelihoods import categorical
-from roamax.meta import PRESETS, Stage, TrainConfig, es, inner, log, objectives, rescaling, tbptt, trainer, worker
+from roamax.meta import PRESETS, Stage, TrainConfig, estimators, inner, log, objectives, rescaling, trainer, worker
 from roamax.meta.config import SamplerName, from_json, to_json
-from roamax.meta.estimators import Slot, eligible, estimate, new_slots
 from roamax.meta.families import make_family
-from roamax.meta.worker import Job, Result, Worker, split_key
+from roamax.meta.jobs import Job, Result, eligible
+from roamax.meta.outer import Slot, estimate, new_slots
+from roamax.meta.worker import Worker
 from roamax.numerics import trees
 from roamax.posterior import Posterior
 from roamax.tasks import Task, TaskDistribution
@@ -310,9 +311,7 @@ def toy_engine(config):
         results = []
         for job in jobs:
             stage = config.stages[job.stage]
-            number = jnp.int32(es.noise_number(stage.estimator, job.truncation))
-            scale = jnp.float32(job.sign * stage.sigma)
-            perturbed = es.perturbed(meta_params, split_key(job.key)[0], scale, number)
+            perturbed = estimators.get(stage.estimator).perturbed(meta_params, stage, job)
             carry = jnp.zeros(3) if job.carry is None else job.carry[0]
             carry, loss = advance(perturbed, carry)
             results.append(Result(float(loss), None, [carry] if job.truncation + 1 < stage.truncations else None))
@@ -345,8 +344,11 @@ def test_evolution_strategies_are_unbiased(estimator, truncations):
 def test_a_stage_changes_its_layers_only():
     meta_params, key = {"layer0": jnp.ones(3), "layer2": jnp.ones(2)}, jax.random.key(0)
     stage = Stage("es", 10, 10, 1, 10, sigma=0.1, layers="layer2")
-    perturbed = es.perturbed(meta_params, key, jnp.float32(stage.sigma), jnp.int32(0), stage.layers)
-    gradient = es.gradient(meta_params, key, jnp.float32(1), jnp.float32(stage.sigma), jnp.int32(1), stage.layers)
+    pair = [Job(0, 0, np.asarray(jax.random.key_data(key)), sign) for sign in (1, -1)]
+    es = estimators.get("es")
+    perturbed = es.perturbed(meta_params, stage, pair[0])
+    gradient = es.gradient(meta_params, stage, pair, [Result(1.5), Result(0.5)], clip_norm=1.0)
+    assert gradient is not None
     np.testing.assert_array_equal(perturbed["layer0"], meta_params["layer0"])
     np.testing.assert_array_equal(gradient["layer0"], 0)
     noise = perturbed["layer2"] - meta_params["layer2"]
@@ -376,6 +378,7 @@ def test_backpropagation_matches_finite_differences(sampler, float64):
     key, data = jax.random.key(4), (task.train, task.valid)
     unroll = inner.unroll(problem, inner.Segment(6, 3, 4), rematerialise=True)
     carry = inner.start(unroll, meta_params, key, data)
+    tbptt = estimators.get("tbptt")
     _, _, gradient = tbptt.advance(unroll, meta_params, key, data, carry)
     for seed in range(3):
         direction = trees.normal_like(jax.random.key(seed), meta_params)

@@ -16,6 +16,7 @@ from test_meta import SMALL, TASKS, last_weights, timeless
 ray = pytest.importorskip("ray")
 
 from roamax.meta import RayEngine  # noqa: E402
+from roamax.meta.jobs import Job  # noqa: E402
 from roamax.parallel.cluster import WorkersLost  # noqa: E402
 
 pytestmark = [pytest.mark.extras, pytest.mark.filterwarnings("default")]
@@ -83,6 +84,6 @@ def test_workers_that_never_get_up_are_given_up_on(cluster):
     engine = RayEngine(CONFIG, Deadly(), workers=1)
     try:
         with pytest.raises(WorkersLost):
-            engine.run({}, [meta.worker.Job(0, 0, np.zeros(2, np.uint32))])
+            engine.run({}, [Job(0, 0, np.zeros(2, np.uint32))])
     finally:
         engine.close()

@@ -11,8 +11,8 @@ import roamax
 from faults import jobs
 from roamax.cli import main
 from roamax.host import files
-from roamax.meta.estimators import draw_problem
-from roamax.meta.worker import Job, Worker
+from roamax.meta.jobs import Job, draw_problem
+from roamax.meta.worker import Worker
 from roamax.sampling import runner
 from test_meta import SMALL, TASKS, toy_family
 

@@ -10,8 +10,8 @@ import numpy as np
 from roamax.host import files
 from roamax.meta.checkpoint import TrainState
 from roamax.meta.config import TrainConfig
-from roamax.meta.estimators import eligible
 from roamax.meta.families import settings
+from roamax.meta.jobs import eligible
 from roamax.numerics import trees
 from roamax.tasks import TaskDistribution
 

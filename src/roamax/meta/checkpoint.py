@@ -9,7 +9,7 @@ import numpy as np
 from roamax import runs
 from roamax.errors import FileError
 from roamax.host import files
-from roamax.meta.estimators import Slot
+from roamax.meta.outer import Slot
 from roamax.types import MetaParams
 
 

@@ -4,11 +4,15 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from roamax.errors import InputError, check, nearest
+from roamax.meta.estimators import ESTIMATORS
 
-Estimator = Literal["es", "pes", "nres", "tbptt"]
+if TYPE_CHECKING:
+    EstimatorName = str
+else:
+    EstimatorName = Literal[tuple(ESTIMATORS)]
 ObjectiveName = Literal["bma", "ce", "kl"]
 SamplerName = Literal["l2e", "kinetic_l2e", "precond_l2e", "meta_sgmcmc"]
 
@@ -23,7 +27,7 @@ class Stage:
     tbptt   backpropagation through the whole unroll, or through truncations of it
     """
 
-    estimator: Estimator = "es"
+    estimator: EstimatorName = "es"
     """Which estimator of the meta-gradient."""
     outer_steps: int = 1000
     """Updates of the meta-parameters."""
@@ -123,6 +127,11 @@ class TrainConfig:
             _check_stage(stage, f"stages.{number}.", self)
 
     @property
+    def validation(self) -> Stage:
+        """Validation, as a stage without perturbations."""
+        return Stage(inner_steps=self.valid_steps, num_draws=self.valid_draws, thinning=self.valid_thinning)
+
+    @property
     def outer_steps(self) -> int:
         """Outer steps of all stages."""
         return sum(stage.outer_steps for stage in self.stages)
@@ -179,7 +188,7 @@ def _check_run(config: TrainConfig) -> None:
 
 
 def _check_stage(stage: Stage, prefix: str, config: TrainConfig) -> None:
-    _check_choice(stage.estimator, Estimator, f"{prefix}estimator")
+    _check_choice(stage.estimator, EstimatorName, f"{prefix}estimator")
     for name in ("outer_steps", "num_draws", "thinning", "pairs", "tasks"):
         _check_whole(getattr(stage, name), f"{prefix}{name}")
     for name in ("sigma", "learning_rate"):
@@ -187,14 +196,18 @@ def _check_stage(stage: Stage, prefix: str, config: TrainConfig) -> None:
     if stage.step_size is not None:
         _check_positive(stage.step_size, f"{prefix}step_size")
     check(stage.tasks <= stage.pairs, f"{prefix}tasks", f"be at most `pairs`, {stage.pairs}", stage.tasks)
+    entry = ESTIMATORS[stage.estimator]
     if config.objective == "kl":
-        check(stage.estimator == "tbptt", f"{prefix}estimator", "be tbptt for the kl objective", stage.estimator)
+        able = ", ".join(name for name, one in ESTIMATORS.items() if one.backpropagates)
+        check(entry.backpropagates, f"{prefix}estimator", f"be {able} for the kl objective", stage.estimator)
         check(config.chains >= 2, "chains", "be >= 2 for the kl objective", config.chains)
     if stage.truncation is None:
         _check_whole(stage.inner_steps, f"{prefix}inner_steps", least=stage.num_draws * stage.thinning)
-        check(stage.estimator in ("es", "tbptt"), f"{prefix}truncation", f"be given for {stage.estimator}", None)
+        check(entry.takes_whole_unrolls, f"{prefix}truncation", f"be given for {stage.estimator}", None)
         return
-    check(stage.estimator != "es", f"{prefix}truncation", "be None for es: pes and nres take one", stage.truncation)
+    able = ", ".join(name for name, one in ESTIMATORS.items() if one.takes_truncations)
+    rule = f"be None for {stage.estimator}: {able} take one"
+    check(entry.takes_truncations, f"{prefix}truncation", rule, stage.truncation)
     _check_whole(stage.truncation, f"{prefix}truncation")
     whole_draws = stage.truncation % stage.thinning == 0
     check(whole_draws, f"{prefix}truncation", f"be a multiple of `thinning`, {stage.thinning}", stage.truncation)

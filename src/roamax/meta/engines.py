@@ -15,7 +15,8 @@ import numpy as np
 
 from roamax.errors import InputError
 from roamax.meta.config import TrainConfig
-from roamax.meta.worker import Job, Result, Worker
+from roamax.meta.jobs import Job, Result
+from roamax.meta.worker import Worker
 from roamax.parallel.cluster import Actors, Cluster
 from roamax.tasks import TaskDistribution
 from roamax.types import MetaParams

@@ -1,13 +1,111 @@
-"""The outer optimizer: Adam on the meta-gradient, clipped to a norm."""
+"""The outer step: jobs from keys, a meta-gradient from their results, and Adam on it, clipped to a norm."""
 
 import functools
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
-from roamax.meta.config import TrainConfig
-from roamax.types import MetaParams
+from roamax.meta import estimators
+from roamax.meta.config import Stage, TrainConfig
+from roamax.meta.jobs import Job, Result, draw_problem, eligible
+from roamax.numerics import trees
+from roamax.types import Key, MetaParams
+
+Run = Callable[[MetaParams, Sequence[Job]], list[Result]]
+"""What an engine does: run jobs, and return their results in order."""
+
+
+class Slot(NamedTuple):
+    """The unroll that a pair is in: the outer step that began it, and a carry for each member once it is under way."""
+
+    start: int
+    carries: tuple[list[Any], ...] = ()
+
+
+class Estimate(NamedTuple):
+    """A meta-gradient, None if no pair gave one; the mean loss; how many losses or gradients were not finite."""
+
+    gradient: MetaParams | None
+    loss: float
+    bad: int
+    slots: tuple[Slot, ...]
+    tasks: tuple[int, ...]
+    inner_gradients: int
+    compile_seconds: float
+
+
+def new_slots(stage: Stage, step: int) -> tuple[Slot, ...]:
+    """Return slots of pairs that all begin an unroll at `step`."""
+    return tuple(Slot(step) for _ in range(stage.pairs))
+
+
+def estimate(
+    run: Run,
+    meta_params: MetaParams,
+    config: TrainConfig,
+    task_names: Sequence[str],
+    key: Key,
+    step: int,
+    slots: tuple[Slot, ...],
+) -> Estimate:
+    """Estimate the meta-gradient of outer step `step`, averaged over the pairs of its stage.
+
+    A pair whose loss or gradient is not finite is counted and left out, and starts a new unroll.
+    """
+    number, begin = config.stage_at(step)
+    stage = config.stages[number]
+    estimator = estimators.get(stage.estimator)
+    size, choice = len(estimator.signs), eligible(stage.only, task_names)
+    pairs = [_jobs(stage, number, choice, key, step, pair, slot, estimator.signs) for pair, slot in enumerate(slots)]
+    results = run(meta_params, [job for jobs in pairs for job in jobs])
+    gradients, losses, after = [], [], []
+    for pair, jobs in enumerate(pairs):
+        outcome = results[pair * size : (pair + 1) * size]
+        gradient = None
+        if all(math.isfinite(result.loss) for result in outcome):
+            bounded = [result._replace(loss=min(result.loss, config.loss_ceiling)) for result in outcome]
+            gradient = estimator.gradient(meta_params, stage, jobs, bounded, config.clip_norm)
+            if gradient is not None:
+                gradients.append(gradient)
+                losses.append(float(np.mean([result.loss for result in bounded])))
+        after.append(_next_slot(stage, pair, begin, step, slots[pair], outcome, gradient is not None))
+    mean = trees.linear(*((1 / len(gradients), gradient) for gradient in gradients)) if gradients else None
+    return Estimate(
+        gradient=mean,
+        loss=float(np.mean(losses)) if losses else math.nan,
+        bad=len(pairs) - len(gradients),
+        slots=tuple(after),
+        tasks=tuple(dict.fromkeys(jobs[0].task for jobs in pairs)),
+        inner_gradients=len(results) * (stage.truncation or stage.inner_steps) * config.chains * estimator.cost,
+        compile_seconds=sum(result.compile_seconds for result in results),
+    )
+
+
+def _jobs(
+    stage: Stage, number: int, choice: Sequence[int], key: Key, step: int, pair: int, slot: Slot, signs: Sequence[int]
+) -> list[Job]:
+    start_key = jax.random.fold_in(key, slot.start)
+    task, job_key = draw_problem(start_key, pair % stage.tasks, pair, len(choice))
+    place = choice[int(task)]
+    carries = slot.carries or (None,) * len(signs)
+    return [
+        Job(number, place, np.asarray(job_key), sign, step - slot.start, carry)
+        for sign, carry in zip(signs, carries, strict=True)
+    ]
+
+
+def _next_slot(
+    stage: Stage, pair: int, begin: int, step: int, slot: Slot, outcome: Sequence[Result], good: bool
+) -> Slot:
+    # Unrolls of different pairs end at different outer steps, so that every update sees all parts of an unroll.
+    offset = pair * stage.truncations // stage.pairs
+    ends = (step + 1 - begin + offset) % stage.truncations == 0
+    if ends or not good:
+        return Slot(step + 1)
+    return Slot(slot.start, tuple(result.carry for result in outcome if result.carry is not None))
 
 
 class OuterOptimizer(NamedTuple):
@@ -19,7 +117,7 @@ class OuterOptimizer(NamedTuple):
 
 @functools.cache
 def outer_optimizer(config: TrainConfig, stage: int) -> OuterOptimizer:
-    """The optimizer of a stage."""
+    """Return the optimizer of a stage."""
     import optax
 
     adam = optax.adam(config.stages[stage].learning_rate, config.beta1, config.beta2)

@@ -29,10 +29,9 @@ from roamax.meta import config as configs
 from roamax.meta.checkpoint import TrainState
 from roamax.meta.config import TrainConfig
 from roamax.meta.engines import Engine, LocalEngine
-from roamax.meta.estimators import Estimate, draw_problem, eligible, estimate, new_slots
 from roamax.meta.families import initial_weights, make_family
-from roamax.meta.outer import outer_optimizer
-from roamax.meta.worker import VALIDATION, Job, Result
+from roamax.meta.jobs import VALIDATION, Job, Result, draw_problem, eligible
+from roamax.meta.outer import Estimate, estimate, new_slots, outer_optimizer
 from roamax.numerics import trees
 from roamax.tasks import TaskDistribution
 from roamax.types import Key, MetaParams

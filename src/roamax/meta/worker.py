@@ -1,58 +1,24 @@
-"""A worker runs jobs: one task, one key, one sign, one segment of an unroll.
+"""A worker runs jobs.
 
-A worker knows the config and the tasks, and keeps what costs time to make (tasks, compiled functions, data on a
+It knows the config and the tasks, and keeps what costs time to make (tasks, compiled functions, data on a
 device) but nothing that a result depends on: any worker gives the same result for the same job.
 """
 
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from roamax import tasks as task_sets
-from roamax.meta import es, inner, objectives, tbptt
-from roamax.meta.config import TrainConfig
+from roamax.meta import estimators, inner, objectives
+from roamax.meta.config import Stage, TrainConfig
 from roamax.meta.families import make_family
+from roamax.meta.jobs import VALIDATION, Job, Result, split_key
 from roamax.tasks import Task, TaskDistribution
 from roamax.types import LearnedSampler, MetaParams
-
-VALIDATION = -1
-"""The stage of a job that validates."""
-
-
-class Job(NamedTuple):
-    """One segment of one unroll: small enough to send anywhere, but for the carry of a truncated one.
-
-    `stage` is a number or VALIDATION, `task` a place in the task distribution, `key` the data of a key. `sign` is
-    that of the perturbation, 0 for none. `truncation` counts the segments before, which led to `carry`.
-    """
-
-    stage: int
-    task: int
-    key: np.ndarray
-    sign: int = 0
-    truncation: int = 0
-    carry: list[Any] | None = None
-
-
-class Result(NamedTuple):
-    """The loss of a job, its gradient where it was backpropagated, the carry where the unroll may go on."""
-
-    loss: float
-    gradient: MetaParams | None = None
-    carry: list[Any] | None = None
-    compile_seconds: float = 0.0
-
-
-@jax.jit
-def split_key(job_key: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """A job's keys: of its perturbation, and of all else."""
-    noise_key, run_key = jax.random.split(jax.random.wrap_key_data(job_key))
-    return noise_key, run_key
 
 
 class Worker:
@@ -67,42 +33,37 @@ class Worker:
         self._lock = threading.Lock()
 
     def run(self, meta_params: MetaParams, job: Job, device: Any = None) -> Result:
-        """The result of a job, computed on `device`."""
+        """Run a job on a device.
+
+        Args:
+            meta_params: The meta-parameters, before the job's perturbation.
+            job: The job.
+            device: Where to compute; None for the first local device.
+
+        Returns:
+            Its result.
+        """
         device = device or jax.local_devices()[0]
+        stage = self._stage(job.stage)
+        estimator = estimators.get(stage.estimator)
         with self._lock:
             task = self._task(job.task)
             unroll = self._unroll(task, job.stage)
             data = jax.tree.map(lambda array: self._place(array, device), (task.train, task.valid))
         with _compile_seconds() as spent, jax.default_device(device):
-            noise_key, run_key = split_key(job.key)
-            phi = self._perturb(jax.device_put(meta_params, device), noise_key, job)
+            _, run_key = split_key(job.key)
+            phi = estimator.perturbed(jax.device_put(meta_params, device), stage, job)
             if job.carry is None:
                 carry = inner.start(unroll, phi, run_key, data)
             else:
                 carry = _structure(unroll, phi, run_key, data).unflatten(jax.device_put(job.carry, device))
-            if self._backpropagates(job.stage):
-                carry, loss, gradient = tbptt.advance(unroll, phi, run_key, data, carry)
-                gradient = jax.tree.map(np.asarray, gradient)
-            else:
-                (carry, loss), gradient = inner.advance(unroll, phi, run_key, data, carry), None
-            loss = float(loss)
-        return Result(loss, gradient, self._rest(job, carry), sum(spent))
+            carry, loss, gradient = estimator.advance(unroll, phi, run_key, data, carry)
+            loss, gradient = float(loss), jax.tree.map(np.asarray, gradient)
+        is_last = job.truncation + 1 == stage.truncations
+        return Result(loss, gradient, None if is_last else jax.tree.leaves(carry), sum(spent))
 
-    def _perturb(self, meta_params: MetaParams, key: jax.Array, job: Job) -> MetaParams:
-        if job.sign == 0:
-            return meta_params
-        stage = self.config.stages[job.stage]
-        number = jnp.asarray(es.noise_number(stage.estimator, job.truncation), jnp.int32)
-        return es.perturbed(meta_params, key, jnp.asarray(job.sign * stage.sigma, float), number, stage.layers)
-
-    def _rest(self, job: Job, carry: Any) -> list[Any] | None:
-        """What the next truncation needs, unless this was the last."""
-        if job.stage == VALIDATION or job.truncation + 1 == self.config.stages[job.stage].truncations:
-            return None
-        return jax.tree.leaves(carry)
-
-    def _backpropagates(self, stage: int) -> bool:
-        return stage != VALIDATION and self.config.stages[stage].estimator == "tbptt"
+    def _stage(self, number: int) -> Stage:
+        return self.config.validation if number == VALIDATION else self.config.stages[number]
 
     def _task(self, number: int) -> Task:
         if number not in self._built:
@@ -115,27 +76,27 @@ class Worker:
         return self._families[step_size]
 
     def _unroll(self, task: Task, number: int) -> inner.Unroll:
-        config = self.config
-        if number == VALIDATION:
-            segment = _whole(config.valid_steps, config.valid_draws, config.valid_thinning)
-            family, objective, chains = self._family(config.step_size), objectives.bma(), 1
-            memory, rescale = config.valid_draws, 1.0
+        config, stage = self.config, self._stage(number)
+        if stage.truncation is None:
+            burn_in = stage.inner_steps - stage.num_draws * stage.thinning
+            segment = inner.Segment(burn_in, stage.num_draws, stage.thinning)
         else:
-            stage = config.stages[number]
-            if stage.truncation is None:
-                segment = _whole(stage.inner_steps, stage.num_draws, stage.thinning)
-            else:
-                segment = inner.Segment(0, stage.truncation // stage.thinning, stage.thinning)
-            family = self._family(stage.step_size or config.step_size)
-            objective, chains = _objective(config), config.chains
-            memory, rescale = stage.num_draws, config.rescale
+            segment = inner.Segment(0, stage.truncation // stage.thinning, stage.thinning)
+        # Validation is of the model average, of one chain, in the coordinates of users.
+        trains = number != VALIDATION
         problem = inner.problem(
-            family, task, objective, memory=memory, held_out=config.held_out, chains=chains, rescale=rescale
+            self._family(stage.step_size or config.step_size),
+            task,
+            _objective(config) if trains else objectives.bma(),
+            memory=stage.num_draws,
+            held_out=config.held_out,
+            chains=config.chains if trains else 1,
+            rescale=config.rescale if trains else 1.0,
         )
-        return inner.unroll(problem, segment, self._backpropagates(number))
+        return inner.unroll(problem, segment, rematerialise=estimators.ESTIMATORS[stage.estimator].backpropagates)
 
     def _place(self, array: Any, device: Any) -> Any:
-        """An array on a device, put there once for all tasks that share it."""
+        """Return an array on a device, put there once for all tasks that share it."""
         if (id(array), device) not in self._placed:
             # The array itself is kept too, so that its id stays its own.
             self._placed[id(array), device] = array, jax.device_put(array, device)
@@ -143,17 +104,13 @@ class Worker:
 
 
 def _structure(unroll: inner.Unroll, meta_params: MetaParams, key: jax.Array, data: inner.Data) -> Any:
-    """The structure of the unroll's carry, which jobs hold as a plain list."""
+    """Return the structure of the unroll's carry, which jobs hold as a plain list."""
     if unroll not in _structures:
         _structures[unroll] = jax.tree.structure(jax.eval_shape(unroll.start, meta_params, key, data))
     return _structures[unroll]
 
 
 _structures: dict[inner.Unroll, Any] = {}
-
-
-def _whole(steps: int, draws: int, thinning: int) -> inner.Segment:
-    return inner.Segment(steps - draws * thinning, draws, thinning)
 
 
 def _objective(config: TrainConfig) -> objectives.Objective:
@@ -164,7 +121,7 @@ def _objective(config: TrainConfig) -> objectives.Objective:
 
 @contextmanager
 def _compile_seconds() -> Iterator[list[float]]:
-    """The seconds that this thread spends compiling, one entry for each function."""
+    """Collect the seconds that this thread spends compiling, one entry per function."""
     spent: list[float] = []
     thread = threading.get_ident()
 
