@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import signal
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -34,7 +35,7 @@ CONFIG = dataclasses.replace(
 @pytest.fixture(scope="module")
 def cluster():
     # The workers find the tasks' functions where this process did.
-    environment = {"env_vars": {"PYTHONPATH": str(Path(__file__).parent)}}
+    environment = {"env_vars": {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}}
     quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
     ray.init(num_cpus=2, runtime_env=environment, **quiet)
     yield

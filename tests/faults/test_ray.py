@@ -26,7 +26,8 @@ from roamax.parallel.cluster import WorkersLost  # noqa: E402
 
 pytestmark = [pytest.mark.extras, pytest.mark.filterwarnings("default")]
 
-TESTS = str(Path(__file__).parents[1])
+TESTS = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
+"""Where workers find the tests, and the package that is tested."""
 
 
 @pytest.fixture(scope="module")
@@ -175,8 +176,7 @@ test_ray.train(Path(sys.argv[2]) / "ray")
 def test_a_driver_that_is_killed_and_started_again(cluster, whole, monkeypatch, tmp_path):
     (tmp_path / "pids").mkdir()
     command = [sys.executable, "-W", "ignore", "-c", DRIVER, cluster, str(tmp_path), TESTS]
-    path = os.pathsep.join([TESTS, *sys.path])
-    driver = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path})
+    driver = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": TESTS})
     journal = tmp_path / "ray" / "log.csv"
     while not journal.exists() or len(log.read_rows(journal)) < 2:
         assert driver.poll() is None, "the driver ended before it could be killed"
