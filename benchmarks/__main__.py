@@ -79,6 +79,7 @@ def suite(
     from roamax.cli.output import print_json, print_table
     from roamax.host import files
     from roamax.host.progress import progress_bar
+    from roamax.report.table import from_records
 
     measured = suite.run(only, rounds, out)
     total = len(set(only)) or len(suite.ENTRIES)
@@ -93,7 +94,7 @@ def suite(
     elif not quiet:
         rows = page.contest_rows(results)
         if rows:
-            print_table("", page.SHORT, rows)
+            print_table(from_records(page.SHORT, rows))
         print(f"Results: {out}")
 
 

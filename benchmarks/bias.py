@@ -16,7 +16,7 @@ import jax
 from roamax import pretrained, runs
 from roamax.evaluation.stationarity import SamplerOf, bias
 from roamax.evaluation.targets import TARGETS
-from roamax.report.page import Column, markdown
+from roamax.report.table import Column, from_records, markdown
 from roamax.samplers.learned.kinetic_l2e import kinetic_l2e
 from roamax.samplers.learned.l2e import l2e
 from roamax.samplers.learned.meta_sgmcmc import meta_sgmcmc
@@ -83,7 +83,7 @@ def main() -> None:
     made_by = runs.provenance(arguments.seed)
     made_by["command"] = " ".join(["python benchmarks/bias.py", *arguments.weights])
     (arguments.out / "bias.json").write_text(json.dumps({**made_by, "steps": arguments.steps, "rows": rows}, indent=1))
-    table = markdown(COLUMNS, rows)
+    table = markdown(from_records(COLUMNS, rows))
     facts = {"command": made_by["command"], "seed": arguments.seed, "jax": made_by["versions"]["jax"]}
     (arguments.out / "bias.md").write_text(TEXT.format(table=table, steps=arguments.steps, **facts))
 

@@ -1,6 +1,5 @@
 """The page of a run of the benchmarks, and its figure, made of the JSON alone."""
 
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,8 +7,8 @@ from typing import Any
 from benchmarks import growth
 from roamax.errors import FileError
 from roamax.host import files
-from roamax.report.figures import INK, new_figure
-from roamax.report.page import Column, markdown
+from roamax.report.figures import INK, image, new_figure
+from roamax.report.table import Column, from_records, markdown
 
 Results = Mapping[str, Any]
 SHORT = [Column("name", "contest"), Column("number", "measured"), Column("quartiles", "quartiles"),
@@ -54,9 +53,7 @@ def write_page(file: Path, out: Path) -> Path | None:
     files.write_json(out.with_suffix(".json"), results)
     if figure is not None:
         files.make_folder(figure.parent)
-        image = io.BytesIO()
-        draw(results).savefig(image, format="png", dpi=110)
-        files.write_bytes(figure, image.getvalue())
+        files.write_bytes(figure, image(draw(results), "png", dpi=110))
     files.write_bytes(out, page_text(results, out).encode())
     return figure
 
@@ -66,14 +63,17 @@ def page_text(results: Results, out: Path) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in results["versions"].items())
     machine = f"{results['machine']['cores']} cores of {results['machine']['processor']}"
     text = HEAD.format(machine=machine, versions=versions, data=out.with_suffix(".json").name,
-                       table=markdown(LONG, contest_rows(results)))  # fmt: skip
+                       table=markdown(from_records(LONG, contest_rows(results))))  # fmt: skip
     skipped = [f"- {name}: {record['skipped']}" for name, record in results["entries"].items() if "skipped" in record]
     parts = [text, *(["Left out:\n", *skipped, ""] if skipped else [])]
     if _grown(results):
         limits = results["entries"]["limits"]
         parts.append(GROWTH.format(figure=f"images/{out.stem}.png", gflops=limits["flops"] / 1e9,
                                    gigabytes=limits["bytes"] / 1e9, flops=growth.network_flops()))  # fmt: skip
-        parts += [f"**{title}**\n\n{markdown(columns, rows)}\n" for title, columns, rows in growth_tables(results)]
+        parts += [
+            f"**{title}**\n\n{markdown(from_records(columns, rows))}\n"
+            for title, columns, rows in growth_tables(results)
+        ]
     return "\n".join(parts)
 
 

@@ -8,7 +8,7 @@ import math
 from typing import Any, NamedTuple
 
 from benchmarks.growth import FLOAT, network_flops, state_floats
-from roamax.report.page import Column, markdown
+from roamax.report.table import Column, from_records, markdown
 from roamax.samplers.learned.l2e import DECAYS
 
 PARAMETERS = (10**6, 10**7, 10**8, 10**9)
@@ -134,7 +134,7 @@ def step_table() -> str:
                Column("gradient", "gradient / ms", ".3g"), Column("update", "update / ms", ".3g"),
                Column("communication", "sent / ms", ".3g"), Column("seconds", "step / ms", ".3g"),
                Column("ratio", "against SGHMC", ".2f"), Column("memory", "GB a device", ".3g")]  # fmt: skip
-    return markdown(columns, rows)
+    return markdown(from_records(columns, rows))
 
 
 def worker_table() -> str:
@@ -142,4 +142,4 @@ def worker_table() -> str:
     lengths = (1.0, 15.0, 120.0)
     columns = [Column("workers", "workers", ",d"), *(Column(str(s), f"jobs of {s:g} s", ".0%") for s in lengths)]
     rows = [{"workers": count, **{str(s): busy_share(count, s) for s in lengths}} for count in WORKERS]
-    return markdown(columns, rows)
+    return markdown(from_records(columns, rows))

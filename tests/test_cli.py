@@ -16,11 +16,10 @@ import numpy as np
 import pytest
 
 from roamax import meta, models
-from roamax.cli import COMMANDS, find, main, parse, parsing
+from roamax.cli import COMMANDS, demo_methods, find, main, parse, parsing
 from roamax.cli.output import FORMATS
 from roamax.cli.start import start_jax
 from roamax.host import files, progress
-from roamax.paper import demo
 from roamax.samplers.registry import NAMES
 
 SHORT = ["--data", "digits", "--options", "hidden=[8]", "--batch-size", "32", "--burn-in", "40", "--thinning", "10"]
@@ -44,7 +43,7 @@ def complaint(capsys, words):
 
 
 def test_demo_writes_a_table_results_and_a_page(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(demo, "STEPS", 800)
+    monkeypatch.setattr(demo_methods, "STEPS", 800)
     main(["demo", "--out", str(tmp_path / "demo")])
     printed = capsys.readouterr().out
     results = files.read_json(tmp_path / "demo" / "results.json")

@@ -12,23 +12,33 @@ from roamax.host import files
 from roamax.meta.config import SamplerName, TrainConfig
 from roamax.meta.families import make_family
 from roamax.numerics import trees
-from roamax.paper import augmentation, corruption, cost, gong, hmc_fidelity, meta_loss, ood, regression_1d, transfer
+from roamax.paper import (
+    augmentation,
+    corruption,
+    cost,
+    hmc_fidelity,
+    meta_loss,
+    meta_sgmcmc,
+    ood,
+    regression_1d,
+    transfer,
+)
 from roamax.paper.framework import search
-from roamax.paper.framework.chain import Chain
+from roamax.paper.framework.chain import Chain, scores
+from roamax.paper.framework.comparison import Comparison, Value, exceeds
 from roamax.paper.framework.lab import Lab
 from roamax.paper.framework.methods import LEARNED, method
 from roamax.paper.framework.problems import CPU, PAPER, SCALES, Problem
 from roamax.paper.framework.registry import EXPERIMENTS, run_experiment
-from roamax.paper.framework.results_page import write_page
-from roamax.paper.framework.scores import scores
+from roamax.paper.framework.results import write_page
 from roamax.parallel.workers import hired
-from roamax.report.tables import Table, Value, exceeds, latex, markdown
+from roamax.report.table import latex, markdown
 from roamax.tasks import TaskSpec
 
 TUNED = {
-    "DE": {"step_size": 0.05, "momentum_decay": 0.1},
-    "SGHMC": {"step_size": 1e-4, "momentum_decay": 0.1},
-    "cSGMCMC": {"step_size": 1e-4, "momentum_decay": 0.1, "exploration_ratio": 0.5},
+    "DE": {"learning_rate": 0.05, "momentum_decay": 0.1},
+    "SGHMC": {"epsilon_squared": 1e-4, "momentum_decay": 0.1},
+    "cSGMCMC": {"epsilon_squared": 1e-4, "momentum_decay": 0.1, "exploration_ratio": 0.5},
 }
 
 
@@ -83,10 +93,10 @@ def laboratory(folder, monkeypatch):
     monkeypatch.setattr(corruption.corruptions, "KINDS", ("gaussian_noise", "contrast"))
     monkeypatch.setattr(ood, "IMAGES", 10)
     monkeypatch.setattr(cost, "ROUNDS", 2)
-    monkeypatch.setattr(gong, "BATCH_SIZE", 8)
+    monkeypatch.setattr(meta_sgmcmc, "BATCH_SIZE", 8)
     monkeypatch.setattr(meta_loss, "OUTER_STEPS", 3)
-    monkeypatch.setattr(gong, "STEPS", (4, 2))
-    monkeypatch.setattr(gong, "DRAWS", 4)
+    monkeypatch.setattr(meta_sgmcmc, "STEPS", (4, 2))
+    monkeypatch.setattr(meta_sgmcmc, "DRAWS", 4)
     monkeypatch.setattr(hmc_fidelity, "NUTS", {"burn_in": 10, "num_samples": 8, "num_chains": 2})
     small = hmc_fidelity.SMALL
     monkeypatch.setattr(hmc_fidelity, "SMALL", small._replace(burn_in=4, draws=4, thinning=4, members=2))
@@ -99,7 +109,7 @@ def laboratory(folder, monkeypatch):
     monkeypatch.setattr(augmentation, "TEMPERATURES", {"DE": (0.0,), "L2E": (1.0, 0.01)})
     monkeypatch.setattr(search, "MOMENTUM_DECAYS", (0.1,))
     monkeypatch.setattr(search, "WEIGHT_DECAYS", (1e-4, 5e-4))
-    for axis in ("STEP_SIZES", "LEARNED_STEP_SIZES", "LEARNING_RATES"):
+    for axis in ("EPSILONS_SQUARED", "LEARNED_EPSILONS_SQUARED", "LEARNING_RATES"):
         monkeypatch.setattr(search, axis, (1e-6, 1e-5))
     weights = {name: folder / f"{name}.safetensors" for name in LEARNED}
 
@@ -125,7 +135,7 @@ def test_an_experiment_writes_its_files_and_goes_on(name, laboratory, tmp_path):
     results = laboratory(name, tmp_path / "first", problems=("cifar10",) if name in SOON else ())
     assert results["tables"]
     for key, stored in results["tables"].items():
-        table = Table.from_json(stored)
+        table = Comparison.from_json(stored)
         assert any(math.isfinite(value.mean) for row in table.rows.values() for value in row.values())
         assert (tmp_path / "first" / f"{key}.md").read_text().count("\n") >= 3
         assert r"\toprule" in (tmp_path / "first" / f"{key}.tex").read_text()
@@ -152,9 +162,9 @@ def test_chains_in_other_processes_are_the_same_and_their_time_counts_once(folde
     for count, home in ((1, "here"), (2, "apart"), (1, "apart")):
         with hired("local", None, count, False) as workers:
             lab = Lab("tiny", tmp_path / home, (0, 1), workers=workers, progress=False)
-            orders = [lab.order(TINY["fashion_mnist"], name) for name in ("DE", "L2E")]
-            found.append([[record["NLL"] for record in records] for records in lab.look(scores, orders)])
-            lab.look(scores, orders)
+            setups = [lab.setup(TINY["fashion_mnist"], name) for name in ("DE", "L2E")]
+            found.append([[record["NLL"] for record in records] for records in lab.look(scores, setups)])
+            lab.look(scores, setups)
             spared.append(sum(lab.spared.values()))
     np.testing.assert_allclose(found[1], found[0], rtol=1e-4)
     assert found[2] == found[1]
@@ -166,7 +176,7 @@ def test_weights_that_are_missing_leave_their_method_out(folder, tmp_path, monke
     monkeypatch.setenv("ROAMAX_DATA", str(folder))
     monkeypatch.setattr("roamax.pretrained.list", list)
     lab = Lab("tiny", tmp_path)
-    assert lab.look(Chain.validation_nll, [lab.order(TINY["fashion_mnist"], "Meta-SGMCMC")]) == [[]]
+    assert lab.look(Chain.validation_nll, [lab.setup(TINY["fashion_mnist"], "Meta-SGMCMC")]) == [[]]
     assert lab.notes == [
         "Fashion-MNIST, Meta-SGMCMC: `weights` must be given for Meta-SGMCMC, for this version ships none."
     ]
@@ -188,7 +198,7 @@ def test_every_method_takes_the_same_number_of_gradients(folder, monkeypatch):
 def test_the_papers_scale_has_the_papers_numbers():
     problem = PAPER["cifar10"]
     assert (problem.burn_in, problem.thinning, problem.draws) == (100 * 320, 50 * 320, 100)
-    assert problem.hyper["cSGMCMC"]["step_size"] == 1e-6
+    assert problem.hyper["cSGMCMC"]["epsilon_squared"] == 1e-6
     assert PAPER["tiny_imagenet"].draws == 10
 
 
@@ -201,11 +211,13 @@ PRINTED = {
     ("NLL", "A"): {"DE": Value(0.3), "L2E": Value(0.2)},
     ("NLL", "B"): {"DE": Value(0.3), "L2E": Value(0.2)},
 }
-TABLE = Table("T", ("Metric", "Data_set"), ("DE", "L2E"), ROWS, PRINTED, better={"ACC": "max", "NLL": "min"}, digits=2)
+TABLE = Comparison(
+    "T", ("Metric", "Data_set"), ("DE", "L2E"), ROWS, PRINTED, better={"ACC": "max", "NLL": "min"}, digits=2
+)
 
 
 def test_a_table_shows_ours_and_the_papers_and_says_which_orderings_hold():
-    assert markdown(TABLE).splitlines()[2:] == [
+    assert markdown(TABLE.table()).splitlines()[2:] == [
         "| ACC | A | 0.90 ± 0.01 | **0.92 ± 0.01** |",
         "| ACC | A, paper | 0.80 | **0.90** |",
         "| NLL | A | **0.30 ± 0.20** | 0.31 ± 0.20 |",
@@ -213,19 +225,19 @@ def test_a_table_shows_ours_and_the_papers_and_says_which_orderings_hold():
         "| NLL | B | – | – |",
         "| NLL | B, paper | 0.30 | **0.20** |",
     ]
-    assert r"\textbf{0.92}$\scriptstyle{\pm0.01}$" in latex(TABLE)
-    assert r"Data\_set" in latex(TABLE)
+    assert r"\textbf{0.92}$\scriptstyle{\pm0.01}$" in latex(TABLE.table())
+    assert r"Data\_set" in latex(TABLE.table())
     sentence = TABLE.orderings()
     assert sentence.startswith("1 of the 2 orderings")
     assert "1 cannot be told from the noise" in sentence
-    assert Table.from_json(json.loads(json.dumps(TABLE.to_json()))) == TABLE
+    assert Comparison.from_json(json.loads(json.dumps(TABLE.to_json()))) == TABLE
 
 
 def test_methods_in_rows_are_compared_within_a_data_set():
     rows = {("A", "DE"): {"ACC": Value(0.9)}, ("A", "L2E"): {"ACC": Value(0.8)}, ("B", "DE"): {"ACC": Value(0.1)}}
-    table = Table("T", ("Data", "Method"), ("ACC",), rows, rows, compared="rows", better={"ACC": "max"}, digits=1)
-    assert "| A | DE | **0.9** |" in markdown(table)
-    assert "| B | DE | 0.1 |" in markdown(table)
+    table = Comparison("T", ("Data", "Method"), ("ACC",), rows, rows, compared="rows", better={"ACC": "max"}, digits=1)
+    assert "| A | DE | **0.9** |" in markdown(table.table())
+    assert "| B | DE | 0.1 |" in markdown(table.table())
     assert table.orderings().startswith("1 of the 1 orderings")
 
 
@@ -248,7 +260,7 @@ def test_transfer_says_where_l2e_stands():
         "NLL of L2E, level with the best of the others: B (DE, tuned).",
         "NLL of L2E, above the best of the others: C (DE, tuned).",
     ]
-    low, high = ({key: Value(value) for key in transfer.BETTER} for value in (0.1, 0.2))
+    low, high = ({key: Value(value) for key in transfer.DIVERSITY} for value in (0.1, 0.2))
     diversity = {("A", "L2E"): high, ("A", transfer.CYCLICAL): low, ("B", "L2E"): low, ("B", transfer.CYCLICAL): high}
     assert list(transfer.more_diverse(diversity))[:2] == [
         "KLD of L2E, above that of cSGMCMC, tuned: A.",
@@ -265,7 +277,7 @@ def test_the_page_holds_every_table_and_figure(laboratory, tmp_path):
     assert all(f"results/{path.name}" in text for path in written)
     assert (tmp_path / "convergence" / "convergence.md").read_text().strip() in text
     assert "Not measured here" in text
-    measured = Table.from_json(
+    measured = Comparison.from_json(
         json.loads((tmp_path / "multimodality" / "results.json").read_text())["tables"]["geometry"]
     )
     l2e, cyclical = (measured.rows["CIFAR-10", name]["cosine"] for name in ("L2E", "cSGMCMC"))

@@ -14,7 +14,7 @@ def list_data(data_dir: DataDir = None, quiet: Quiet = False, json: Json = False
     """
     from roamax import data
     from roamax.cli.output import print_json, print_table
-    from roamax.report.page import Column
+    from roamax.report.table import Column, from_records
 
     rows = [row._asdict() for row in data.table(data_dir)]
     if json:
@@ -33,7 +33,7 @@ def list_data(data_dir: DataDir = None, quiet: Quiet = False, json: Json = False
         Column("checksum", "checksum"),
         Column("licence", "licence"),
     ]
-    print_table(f"Data sets in {data.data_dir(data_dir)}", columns, rows)
+    print_table(from_records(columns, rows, f"Data sets in {data.data_dir(data_dir)}"))
     print("recorded: the checksum of the first download here, held to from then on")
 
 

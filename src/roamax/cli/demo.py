@@ -22,17 +22,18 @@ def demo(out: RunFolder = Path("demo"), seed: Seed = 0, quiet: Quiet = False, js
 
     start_jax()
     from roamax import pretrained, runs
+    from roamax.cli import demo_methods
     from roamax.cli.output import print_json, print_table
     from roamax.evaluation import metrics
     from roamax.host import files
-    from roamax.paper import demo as experiment
     from roamax.report import figures
-    from roamax.report.page import Column, Figure, write_page
+    from roamax.report.page import Figure, write_page
+    from roamax.report.table import Column, from_records
 
     show = False if quiet or json else None
     files.make_folder(out)
     outcomes = []
-    for outcome in experiment.run(seed, progress=show, out=out):
+    for outcome in demo_methods.run(seed, progress=show, out=out):
         outcomes.append(outcome)
         if not (quiet or json):
             print(f"{outcome.name}: NLL {outcome.scores['nll']:.4f} in {outcome.seconds:.1f} s", flush=True)
@@ -41,10 +42,10 @@ def demo(out: RunFolder = Path("demo"), seed: Seed = 0, quiet: Quiet = False, js
     files.write_json(out / "results.json", {**made_by, "methods": records})
     columns = [
         Column("method", "method"),
-        Column("acc", "accuracy", ".3f", "high"),
-        Column("nll", "NLL", ".4f", "low"),
-        Column("ece", "ECE", ".4f", "low"),
-        Column("kld", "KLD", ".3f", "high"),
+        Column("acc", "accuracy", ".3f", "max"),
+        Column("nll", "NLL", ".4f", "min"),
+        Column("ece", "ECE", ".4f", "min"),
+        Column("kld", "KLD", ".3f", "max"),
         Column("draws", "draws", "d"),
         Column("seconds", "time / s", ".1f"),
     ]
@@ -58,14 +59,15 @@ def demo(out: RunFolder = Path("demo"), seed: Seed = 0, quiet: Quiet = False, js
                "strong bars hold more of the examples."),
     ]  # fmt: skip
     lead = (
-        f"Handwritten digits of scikit-learn, a network with 64 hidden units, {experiment.STEPS:,} minibatch gradients "
-        "(or their equal in examples) for each method. The best value of a column is marked."
+        f"Handwritten digits of scikit-learn, a network with 64 hidden units, {demo_methods.STEPS:,} gradients of a "
+        "minibatch (or their equal in examples) for each method. The best value of a column is marked."
     )
-    write_page(out / "report.html", "roamax demo", lead, columns, records, pictures, made_by, show)
+    table = from_records(columns, records)
+    write_page(out / "report.html", "roamax demo", lead, table, pictures, made_by, show)
     if json:
         print_json({**made_by, "methods": records})
     elif not quiet:
-        print_table("", columns, records)
+        print_table(table)
         if "l2e" not in pretrained.list():
             print("No pretrained weights ship with this version yet, so L2E is not among them.")
         print(f"Report: {out / 'report.html'}")

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from roamax.cli.arguments import DataDir, DataSets, Flag, Json, Quiet
+from roamax.report.table import Column, Table, from_records
 
 
 def evaluate(
@@ -57,11 +58,11 @@ def evaluate(
     if json:
         print_json(record)
     elif not quiet:
-        FORMATS[format](summary_rows(record))
+        FORMATS[format](summary(record))
 
 
-def summary_rows(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the rows of a table about a record, one per number."""
+def summary(record: dict[str, Any]) -> Table:
+    """Return a table of a record, one line per number."""
     numbers = dict(record["scores"])
     for space in ("parameters", "functions"):
         found = record["diagnostics"][space]
@@ -69,9 +70,10 @@ def summary_rows(record: dict[str, Any]) -> list[dict[str, Any]]:
             f"{space}: {label}": found[key]
             for key, label in (("ess_mean", "ESS"), ("rhat_share", "R-hat < 1.1"), ("chain_rhat_share", "cR-hat < 1.1"))
         }
-    numbers |= {f"AUROC against {name}": found["auroc"] for name, found in record.get("ood", {}).items()}
+    numbers |= {f"AUROC vs. {name}": found["auroc"] for name, found in record.get("ood", {}).items()}
     numbers |= {f"accuracy, severity {s}": v for s, v in record.get("corruptions", {}).get("mean", {}).items()}
     numbers |= record.get("reference", {})
     if record["cost"]["seconds_per_step"] is not None:
         numbers["milliseconds per step"] = 1000 * record["cost"]["seconds_per_step"]
-    return [{"metric": name, "value": value} for name, value in numbers.items()]
+    columns = [Column("metric", "metric"), Column("value", "value", ".4g")]
+    return from_records(columns, [{"metric": name, "value": value} for name, value in numbers.items()])

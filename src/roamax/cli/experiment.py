@@ -92,7 +92,7 @@ def list_experiments(quiet: Quiet = False, json: Json = False) -> None:
     """
     from roamax.cli.output import print_json, print_table
     from roamax.paper.framework.registry import EXPERIMENTS
-    from roamax.report.page import Column
+    from roamax.report.table import Column, from_records
 
     rows = [{"name": name, **entry._asdict(), "data": ", ".join(entry.data)} for name, entry in EXPERIMENTS.items()]
     if json:
@@ -102,7 +102,7 @@ def list_experiments(quiet: Quiet = False, json: Json = False) -> None:
     for row in rows:
         row["reproduces"] += f" ({row['data']})" if row["data"] else ""
     columns = [Column("name", "name"), Column("minutes", "min", "d"), Column("reproduces", "reproduces (data)")]
-    print_table("Experiments, and minutes at cpu scale on two cores", columns, rows)
+    print_table(from_records(columns, rows, "Experiments, and minutes at cpu scale on two cores"))
 
 
 def page(
@@ -121,7 +121,7 @@ def page(
         out: The page to write.
     """
     from roamax.cli.output import print_json
-    from roamax.paper.framework.results_page import write_page
+    from roamax.paper.framework.results import write_page
 
     written = write_page(dirs, out)
     if json:
@@ -133,14 +133,14 @@ def page(
 def _show(results: dict[str, Any], out: Path) -> None:
     from rich.console import Console
 
-    from roamax.paper.framework.findings import claim_sentences
-    from roamax.report.tables import Table, markdown
+    from roamax.cli.output import print_table
+    from roamax.paper.framework.comparison import Comparison
+    from roamax.paper.framework.results import claim_sentences
 
     console = Console()
     for stored in results["tables"].values():
-        table = Table.from_json(stored)
-        console.print(f"\n{table.title}", style="bold")
-        console.print(markdown(table), markup=False, highlight=False, soft_wrap=True)
+        console.print()
+        print_table(Comparison.from_json(stored).table())
     said = (*results["orderings"].values(), *claim_sentences(results), *results["remarks"], *results["notes"])
     for sentence in said:
         console.print(f"\n{sentence}", markup=False, highlight=False)

@@ -1,5 +1,6 @@
 """`roamax sample`."""
 
+import dataclasses
 import json as json_module
 import shlex
 from typing import Annotated, Any
@@ -73,9 +74,9 @@ def sample(
 
     from roamax import runs
     from roamax.cli.output import print_json
+    from roamax.evaluation.compare import score
     from roamax.host import files
     from roamax.host.progress import followed
-    from roamax.paper.framework import compare
     from roamax.samplers.registry import BY_CYCLES, FULL_BATCH, named_sampler, one_draw_a_cycle
     from roamax.sampling import runner
     from roamax.tasks import TaskSpec
@@ -103,11 +104,11 @@ def sample(
         thinning=one_draw_a_cycle(chosen) if by_members else thinning,
         num_chains=chains,
         out=out,
-        about={"task": compare.task_record(spec)},
+        about={"task": dataclasses.asdict(spec)},
         progress=show,
     )
     seconds = time.monotonic() - begun
-    scores = compare.score(task, followed("predicting", draws, len(draws), show))
+    scores = score(task, followed("predicting", draws, len(draws), show))
     results = {
         **runs.provenance(seed),
         "task": spec.name,

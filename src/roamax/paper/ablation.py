@@ -1,27 +1,27 @@
 """What the task distribution and the parameterisation are worth: small, precond and full L2E, 10 draws."""
 
-from roamax.paper.framework.findings import Findings
-from roamax.paper.framework.lab import Lab, averaged, measure
-from roamax.paper.framework.scores import BETTER, COLUMNS, printed, scores
-from roamax.report.tables import Table, exceeds
+from roamax.paper.framework.chain import scores
+from roamax.paper.framework.comparison import BETTER, SCORES, Comparison, exceeds, printed
+from roamax.paper.framework.lab import Lab, averaged
+from roamax.paper.framework.problems import IMAGES
+from roamax.paper.framework.results import Findings
 
 METHODS = ("Small L2E", "Precond L2E", "L2E")
-PAPER = {
-    ("Fashion-MNIST", "Small L2E"): printed(0.9158, 0.2520, 0.0120, 0.0797),
-    ("Fashion-MNIST", "Precond L2E"): printed(0.8801, 0.3461, 0.0382, 0.2597),
-    ("Fashion-MNIST", "L2E"): printed(0.9166, 0.2408, 0.0078, 0.0507),
-    ("CIFAR-10", "Small L2E"): printed(0.8952, 0.3465, 0.0610, 0.5008),
-    ("CIFAR-10", "Precond L2E"): printed(0.7503, 0.7950, 0.1349, 0.4126),
-    ("CIFAR-10", "L2E"): printed(0.9009, 0.3231, 0.0480, 0.6263),
-    ("CIFAR-100", "Small L2E"): printed(0.6536, 1.3067, 0.1237, 1.4391),
-    ("CIFAR-100", "Precond L2E"): printed(0.3397, 2.6761, 0.1508, 0.7449),
-    ("CIFAR-100", "L2E"): printed(0.6702, 1.2345, 0.1224, 1.2632),
-    ("Tiny-ImageNet", "Small L2E"): printed(0.4759, 2.318, 0.0672, 2.8437),
-    ("Tiny-ImageNet", "L2E"): printed(0.5287, 1.979, 0.1478, 0.8124),
-}
+PAPER = printed(SCORES, {
+    ("Fashion-MNIST", "Small L2E"): (0.9158, 0.2520, 0.0120, 0.0797),
+    ("Fashion-MNIST", "Precond L2E"): (0.8801, 0.3461, 0.0382, 0.2597),
+    ("Fashion-MNIST", "L2E"): (0.9166, 0.2408, 0.0078, 0.0507),
+    ("CIFAR-10", "Small L2E"): (0.8952, 0.3465, 0.0610, 0.5008),
+    ("CIFAR-10", "Precond L2E"): (0.7503, 0.7950, 0.1349, 0.4126),
+    ("CIFAR-10", "L2E"): (0.9009, 0.3231, 0.0480, 0.6263),
+    ("CIFAR-100", "Small L2E"): (0.6536, 1.3067, 0.1237, 1.4391),
+    ("CIFAR-100", "Precond L2E"): (0.3397, 2.6761, 0.1508, 0.7449),
+    ("CIFAR-100", "L2E"): (0.6702, 1.2345, 0.1224, 1.2632),
+    ("Tiny-ImageNet", "Small L2E"): (0.4759, 2.318, 0.0672, 2.8437),
+    ("Tiny-ImageNet", "L2E"): (0.5287, 1.979, 0.1478, 0.8124),
+})  # fmt: skip
 
 
-PROBLEMS = ("fashion_mnist", "cifar10", "cifar100", "tiny_imagenet")
 MORE = ("cifar10_cnn", "mnist_mlp")
 """Networks and data that the paper does not have, for what the task distribution is worth. There is no preconditioner
 on them, for its steps take three times as long."""
@@ -29,10 +29,10 @@ on them, for its steps take three times as long."""
 
 def run(lab: Lab) -> Findings:
     """Each set of weights on each data set that is here."""
-    theirs, more = ([problem._replace(draws=10) for problem in lab.problems(*names)] for names in (PROBLEMS, MORE))
-    found = measure(lab, theirs, METHODS, scores) | measure(lab, more, ("Small L2E", "L2E"), scores)
+    theirs, more = ([problem._replace(draws=10) for problem in lab.problems(*names)] for names in (IMAGES, MORE))
+    found = lab.measure(theirs, METHODS, scores) | lab.measure(more, ("Small L2E", "L2E"), scores)
     rows = averaged(found)
-    table = Table("Ablation", ("Data set", "L2E"), COLUMNS, rows, PAPER, compared="rows", better=BETTER, digits=4)
+    table = Comparison("Ablation", ("Data set", "L2E"), SCORES, rows, PAPER, compared="rows", better=BETTER, digits=4)
     claims = {
         f"On {problem.label}, {name} has a higher NLL than L2E": exceeds(
             rows.get((problem.label, name), {}).get("NLL"), rows.get((problem.label, "L2E"), {}).get("NLL")

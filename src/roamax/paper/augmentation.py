@@ -2,21 +2,20 @@
 
 import dataclasses
 
-from roamax.paper.framework.chain import Chain, Order
-from roamax.paper.framework.findings import Findings
+from roamax.paper.framework.chain import Chain, Setup, scores
+from roamax.paper.framework.comparison import BETTER, SCORES, Comparison, printed
 from roamax.paper.framework.lab import Lab, averaged
-from roamax.paper.framework.scores import BETTER, COLUMNS, printed, scores
-from roamax.report.tables import Table
+from roamax.paper.framework.results import Findings
 
 TEMPERATURES = {"DE": (0.0,), "cSGMCMC": (1.0, 0.01, 1e-4), "L2E": (1.0, 0.01, 1e-4)}
-PAPER = {
-    ("CIFAR-10", "DE"): printed((0.931, 0.002), (0.209, 0.003), (0.017, 0.001), (0.293, 0.002)),
-    ("CIFAR-10", "cSGMCMC"): printed((0.923, 0.003), (0.234, 0.007), (0.031, 0.005), (0.142, 0.019)),
-    ("CIFAR-10", "L2E"): printed((0.926, 0.001), (0.235, 0.002), (0.037, 0.001), (0.391, 0.005)),
-    ("CIFAR-100", "DE"): printed((0.708, 0.001), (1.048, 0.001), (0.092, 0.001), (0.765, 0.003)),
-    ("CIFAR-100", "cSGMCMC"): printed((0.683, 0.001), (1.114, 0.005), (0.013, 0.001), (0.319, 0.008)),
-    ("CIFAR-100", "L2E"): printed((0.705, 0.003), (1.066, 0.001), (0.095, 0.003), (0.996, 0.017)),
-}
+PAPER = printed(SCORES, {
+    ("CIFAR-10", "DE"): ((0.931, 0.002), (0.209, 0.003), (0.017, 0.001), (0.293, 0.002)),
+    ("CIFAR-10", "cSGMCMC"): ((0.923, 0.003), (0.234, 0.007), (0.031, 0.005), (0.142, 0.019)),
+    ("CIFAR-10", "L2E"): ((0.926, 0.001), (0.235, 0.002), (0.037, 0.001), (0.391, 0.005)),
+    ("CIFAR-100", "DE"): ((0.708, 0.001), (1.048, 0.001), (0.092, 0.001), (0.765, 0.003)),
+    ("CIFAR-100", "cSGMCMC"): ((0.683, 0.001), (1.114, 0.005), (0.013, 0.001), (0.319, 0.008)),
+    ("CIFAR-100", "L2E"): ((0.705, 0.003), (1.066, 0.001), (0.095, 0.003), (0.996, 0.017)),
+})  # fmt: skip
 
 
 def run(lab: Lab) -> Findings:
@@ -27,22 +26,22 @@ def run(lab: Lab) -> Findings:
         for problem in lab.problems("cifar10", "cifar100")
     ]
     tries = [
-        lab.order(problem, name, augment=True, temperature=temperature)
+        lab.setup(problem, name, augment=True, temperature=temperature)
         for problem in problems
         for name, temperatures in TEMPERATURES.items()
         for temperature in temperatures
     ]
-    tried: dict[tuple[str, str], list[tuple[float, Order]]] = {}
-    for order, found in zip(tries, first.look(Chain.validation_nll, tries), strict=True):
-        tried.setdefault((order.problem.label, order.name), []).extend((nll, order) for nll in found)
+    tried: dict[tuple[str, str], list[tuple[float, Setup]]] = {}
+    for setup, found in zip(tries, first.look(Chain.validation_nll, tries), strict=True):
+        tried.setdefault((setup.problem.label, setup.name), []).extend((nll, setup) for nll in found)
     best = {key: min(found, key=lambda one: one[0])[1] for key, found in tried.items() if found}
     rows = averaged({key: found for key, found in zip(best, lab.look(scores, [*best.values()]), strict=True) if found})
     chosen = {
         ", ".join(key): {
-            "temperature": order.hyper["temperature"],
+            "temperature": setup.hyper["temperature"],
             "validation_nll": {other.hyper["temperature"]: nll for nll, other in tried[key]},
         }
-        for key, order in best.items()
+        for key, setup in best.items()
     }
-    table = Table("Augmentation", ("Data set", "Method"), COLUMNS, rows, PAPER, compared="rows", better=BETTER)
+    table = Comparison("Augmentation", ("Data set", "Method"), SCORES, rows, PAPER, compared="rows", better=BETTER)
     return Findings({"augmentation": table}, data={"temperatures": chosen})

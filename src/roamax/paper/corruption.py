@@ -11,10 +11,10 @@ from roamax.data import corruptions
 from roamax.evaluation import metrics
 from roamax.evaluation.evaluate import as_shape
 from roamax.paper.framework.chain import Chain
-from roamax.paper.framework.findings import Findings
-from roamax.paper.framework.lab import Lab, Record, averaged, measure
+from roamax.paper.framework.comparison import Comparison, Value, printed
+from roamax.paper.framework.lab import Lab, Record, averaged
+from roamax.paper.framework.results import Findings
 from roamax.report.figures import INK, new_figure
-from roamax.report.tables import Table, Value
 
 METHODS = ("DE", "cSGMCMC", "L2E")
 SEVERITIES = (1, 2, 3, 4, 5)
@@ -23,24 +23,20 @@ IMAGES = 500
 """Test images that are corrupted, but for paper scale, where it is all of them."""
 
 
-def _paper(*accuracies: float) -> dict[str, Value]:
-    return dict(zip(COLUMNS, map(Value, accuracies), strict=True))
-
-
-PAPER = {
-    ("CIFAR-10", "DE"): _paper(0.849, 0.824, 0.803, 0.765, 0.714, 0.791),
-    ("CIFAR-10", "cSGMCMC"): _paper(0.835, 0.807, 0.784, 0.744, 0.694, 0.773),
-    ("CIFAR-10", "L2E"): _paper(0.846, 0.806, 0.769, 0.714, 0.639, 0.755),
-    ("CIFAR-10", "HMC"): _paper(0.821, 0.764, 0.723, 0.657, 0.573, 0.708),
-}
+PAPER = printed(COLUMNS, {
+    ("CIFAR-10", "DE"): (0.849, 0.824, 0.803, 0.765, 0.714, 0.791),
+    ("CIFAR-10", "cSGMCMC"): (0.835, 0.807, 0.784, 0.744, 0.694, 0.773),
+    ("CIFAR-10", "L2E"): (0.846, 0.806, 0.769, 0.714, 0.639, 0.755),
+    ("CIFAR-10", "HMC"): (0.821, 0.764, 0.723, 0.657, 0.573, 0.708),
+})  # fmt: skip
 
 
 def run(lab: Lab) -> Findings:
     """Mean accuracy over 15 kinds of corruption, for each severity."""
     by_severity = functools.partial(_by_severity, count=None if lab.scale == "paper" else IMAGES)
-    rows = averaged(measure(lab, lab.problems("cifar10"), METHODS, by_severity))
+    rows = averaged(lab.measure(lab.problems("cifar10"), METHODS, by_severity))
     better = dict.fromkeys(COLUMNS, "max")
-    table = Table("Accuracy", ("Data set", "Method"), COLUMNS, rows, PAPER, compared="rows", better=better)
+    table = Comparison("Accuracy", ("Data set", "Method"), COLUMNS, rows, PAPER, compared="rows", better=better)
     return Findings({"accuracy": table}, {"accuracy": _figure(rows)} if rows else {})
 
 

@@ -16,25 +16,21 @@ from roamax.evaluation import diagnostics, metrics
 from roamax.evaluation.evaluate import read_predictive
 from roamax.evaluation.predict import predict
 from roamax.paper.framework.chain import Chain
-from roamax.paper.framework.findings import Findings
-from roamax.paper.framework.lab import Lab, Record, averaged, measure, methods_as_columns
+from roamax.paper.framework.comparison import Comparison, Value, printed
+from roamax.paper.framework.lab import Lab, Record, averaged, methods_as_columns
 from roamax.paper.framework.problems import Problem
-from roamax.report.tables import Table, Value
+from roamax.paper.framework.results import Findings
 from roamax.samplers.hmc import nuts
 from roamax.sampling.runner import sample
 from roamax.tasks import TaskSpec
 
 METHODS = ("DE", "cSGMCMC", "L2E")
-PAPER = {
-    ("Agreement", "CIFAR-10"): {"DE": Value(0.920, 0.001), "cSGMCMC": Value(0.910, 0.007), "L2E": Value(0.946, 0.002)},
-    ("Agreement", "CIFAR-100"): {"DE": Value(0.751, 0.001), "cSGMCMC": Value(0.726, 0.007), "L2E": Value(0.771, 0.003)},
-    ("Total Var", "CIFAR-10"): {
-        "DE": Value(0.0103, 0.0001), "cSGMCMC": Value(0.0108, 0.0005), "L2E": Value(0.0075, 0.0001)
-    },
-    ("Total Var", "CIFAR-100"): {
-        "DE": Value(0.0026, 0.0000), "cSGMCMC": Value(0.0024, 0.0001), "L2E": Value(0.0022, 0.0000)
-    },
-}  # fmt: skip
+PAPER = printed(METHODS, {
+    ("Agreement", "CIFAR-10"): ((0.920, 0.001), (0.910, 0.007), (0.946, 0.002)),
+    ("Agreement", "CIFAR-100"): ((0.751, 0.001), (0.726, 0.007), (0.771, 0.003)),
+    ("Total Var", "CIFAR-10"): ((0.0103, 0.0001), (0.0108, 0.0005), (0.0075, 0.0001)),
+    ("Total Var", "CIFAR-100"): ((0.0026, 0.0000), (0.0024, 0.0001), (0.0022, 0.0000)),
+})  # fmt: skip
 SMALL = Problem(
     "digits",
     TaskSpec("digits", "mlp", {"hidden": [10]}, batch_size=64),
@@ -43,8 +39,8 @@ SMALL = Problem(
     thinning=100,
     members=5,
     hyper={
-        "DE": {"step_size": 0.1, "momentum_decay": 0.1},
-        "cSGMCMC": {"step_size": 1e-4, "momentum_decay": 0.1, "exploration_ratio": 0.8},
+        "DE": {"learning_rate": 0.1, "momentum_decay": 0.1},
+        "cSGMCMC": {"epsilon_squared": 1e-4, "momentum_decay": 0.1, "exploration_ratio": 0.8},
     },
 )
 NUTS: dict[str, Any] = {"burn_in": 300, "num_samples": 200, "num_chains": 4}
@@ -69,18 +65,19 @@ def run(lab: Lab) -> Findings:
     if lab.scale != "paper":
         probs, record = _own_nuts(lab)
         rows |= _fidelity(lab, SMALL, probs)
-    order = dict(sorted(rows.items(), key=lambda item: item[0][0]))
+    in_order = dict(sorted(rows.items(), key=lambda item: item[0][0]))
     better = {"Agreement": "max", "Total Var": "min"}
-    table = Table("Fidelity to HMC", ("Metric", "Data set"), METHODS, order, PAPER, better=better, digits=4)
+    table = Comparison("Fidelity to HMC", ("Metric", "Data set"), METHODS, in_order, PAPER, better=better, digits=4)
     tables = {"fidelity": table}
     if record:
         nuts_row = {("digits", "NUTS"): record}
-        tables["rhat"] = Table("R-hat of NUTS, of log-probabilities", ("Data set", "Method"), tuple(record), nuts_row)
+        title = "R-hat of NUTS, of log-probabilities"
+        tables["rhat"] = Comparison(title, ("Data set", "Method"), tuple(record), nuts_row)
     return Findings(tables)
 
 
 def _fidelity(lab: Lab, problem: Problem, reference: np.ndarray) -> dict[tuple[str, str], dict[str, Value]]:
-    return methods_as_columns(averaged(measure(lab, [problem], METHODS, partial(_closeness, reference=reference))))
+    return methods_as_columns(averaged(lab.measure([problem], METHODS, partial(_closeness, reference=reference))))
 
 
 def _closeness(chain: Chain, reference: np.ndarray) -> Record:

@@ -9,25 +9,26 @@ from roamax.errors import FileError
 from roamax.evaluation.evaluate import by_draws
 from roamax.evaluation.metrics import accuracy, nll
 from roamax.paper.framework.chain import Chain
-from roamax.paper.framework.findings import Findings
-from roamax.paper.framework.lab import Lab, Record, averaged, measure, methods_as_columns
+from roamax.paper.framework.comparison import Comparison, Value, exceeds
+from roamax.paper.framework.lab import Lab, Record, averaged, methods_as_columns
+from roamax.paper.framework.problems import IMAGES
+from roamax.paper.framework.results import Findings
 from roamax.paper.hmc_fidelity import published_hmc
 from roamax.report.figures import INK, new_figure
-from roamax.report.tables import Table, Value, exceeds
 
 METHODS = ("DE", "cSGMCMC", "Meta-SGMCMC", "L2E")
 
 
 def run(lab: Lab) -> Findings:
     """Every method on every data set that is here."""
-    problems = lab.problems("fashion_mnist", "cifar10", "cifar100", "tiny_imagenet")
-    found = measure(lab, problems, METHODS, _record)
+    problems = lab.problems(*IMAGES)
+    found = lab.measure(problems, METHODS, _record)
     curves = {key: [record["curve"] for record in records] for key, records in found.items()}
     rows = methods_as_columns(averaged(found, ("ACC", "NLL")))
     if any(problem.label == "CIFAR-10" for problem in problems):
         for metric, value in _hmc(lab).items():
             rows[metric, "CIFAR-10"]["HMC"] = Value(value)
-    table = Table(
+    table = Comparison(
         "Averaged prediction",
         ("Metric", "Data set"),
         (*METHODS, "HMC"),

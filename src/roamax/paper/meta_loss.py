@@ -9,17 +9,17 @@ import numpy as np
 
 from roamax import meta
 from roamax.meta import PRESETS, Stage, TrainConfig
-from roamax.paper.framework.findings import Findings
+from roamax.paper.framework.comparison import EPSILON_SQUARED, Comparison, Rows, Value
 from roamax.paper.framework.lab import Lab
+from roamax.paper.framework.results import Findings
 from roamax.report.figures import INK, new_figure
-from roamax.report.tables import Rows, Table, Value
 
 OUTER_STEPS = 80
 """At cpu scale."""
 
 
 def configs(scale: str) -> dict[str, dict[float, TrainConfig]]:
-    """For each learned sampler, a run for each squared step size."""
+    """For each learned sampler, a run for each epsilon squared."""
     if scale == "paper":
         families = {
             "L2E": (PRESETS["paper"], (1e-6, 1e-5, 1e-4)),
@@ -55,7 +55,7 @@ def run(lab: Lab) -> Findings:
             lab.count_time(out)
             trained = meta.train(config, out, engine=meta.LocalEngine, show=lab.progress)
             losses = _losses(trained.out / "log.csv")
-            label = f"step size {size:g}"
+            label = f"{EPSILON_SQUARED} {size:g}"
             curves.setdefault(name, {})[label] = losses
             tenth = max(1, len(losses) // 10)
             # A run that diverges from its first step on has no loss at all.
@@ -66,7 +66,7 @@ def run(lab: Lab) -> Findings:
                 "best validation": Value(trained.loss),
             }
     columns = ("first", "last", "best validation")
-    table = Table("Meta-loss", ("Sampler", "Run"), columns, rows)
+    table = Comparison("Meta-loss", ("Sampler", "Run"), columns, rows)
     claims = {
         "The loss of L2E falls with every step size": all(
             row["last"].mean < row["first"].mean for (name, _), row in rows.items() if name == "L2E"

@@ -6,21 +6,21 @@ from typing import Any
 import numpy as np
 
 from roamax.paper.framework.chain import Chain
-from roamax.paper.framework.findings import Findings
-from roamax.paper.framework.lab import Lab, Record, averaged, measure
+from roamax.paper.framework.comparison import BETTER, Comparison, exceeds
+from roamax.paper.framework.lab import Lab, Record, averaged
+from roamax.paper.framework.results import Findings
 from roamax.report import geometry
-from roamax.report.tables import Table, exceeds
 
 METHODS = ("DE", "cSGMCMC", "Meta-SGMCMC", "L2E")
 
 
 def run(lab: Lab) -> Findings:
     """The geometry of each method's draws on CIFAR-10, and its figure from the first seed."""
-    found = measure(lab, lab.problems("cifar10"), METHODS, _record)
+    found = lab.measure(lab.problems("cifar10"), METHODS, _record)
     columns = ("cosine", "error barrier", "NLL barrier", "KLD")
     rows = averaged(found, columns)
-    better = {"cosine": "min", "error barrier": "max", "NLL barrier": "max", "KLD": "max"}
-    table = Table("How far apart draws are", ("Data set", "Method"), columns, rows, compared="rows", better=better)
+    better = {**BETTER, "cosine": "min"}
+    table = Comparison("How far apart draws are", ("Data set", "Method"), columns, rows, compared="rows", better=better)
     l2e, cyclical = (rows.get(("CIFAR-10", name), {}) for name in ("L2E", "cSGMCMC"))
     claims = {
         "Draws of L2E are less alike than those of cSGMCMC": exceeds(cyclical.get("cosine"), l2e.get("cosine")),

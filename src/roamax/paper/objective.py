@@ -1,12 +1,11 @@
 """Trained for the model average or for single draws: barriers between the draws of L2E."""
 
-from roamax.paper.framework.chain import Chain
-from roamax.paper.framework.findings import Findings
-from roamax.paper.framework.lab import Lab, Record, averaged, measure
-from roamax.paper.framework.scores import BETTER, scores
+from roamax.paper.framework.chain import Chain, scores
+from roamax.paper.framework.comparison import BETTER, Comparison, exceeds
+from roamax.paper.framework.lab import Lab, Record, averaged
+from roamax.paper.framework.results import Findings
 from roamax.paper.multimodality import geometry_numbers
 from roamax.report.geometry import error_paths
-from roamax.report.tables import Table, exceeds
 
 METHODS = ("CE L2E", "L2E")
 COLUMNS = ("ACC", "NLL", "KLD", "error barrier", "NLL barrier")
@@ -15,11 +14,10 @@ COLUMNS = ("ACC", "NLL", "KLD", "error barrier", "NLL barrier")
 def run(lab: Lab) -> Findings:
     """Both sets of weights; the paper shows the error along segments on CIFAR-10 as a figure."""
     problems = lab.problems("cifar10", "cifar10_cnn", "mnist_mlp")
-    found = measure(lab, problems, METHODS, _record)
+    found = lab.measure(problems, METHODS, _record)
     rows = averaged(found, COLUMNS)
     shown = {name: records[0] for (label, name), records in found.items() if label == "CIFAR-10"}
-    better = {**BETTER, "error barrier": "max", "NLL barrier": "max"}
-    table = Table("Meta-objective", ("Data set", "Method"), COLUMNS, rows, compared="rows", better=better)
+    table = Comparison("Meta-objective", ("Data set", "Method"), COLUMNS, rows, compared="rows", better=BETTER)
     words = {"error barrier": "higher barriers between its draws", "KLD": "more diverse draws (KLD)"}
     claims = {}
     for problem in problems:

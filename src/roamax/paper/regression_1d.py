@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from roamax.paper.framework.chain import Chain
-from roamax.paper.framework.findings import Findings
+from roamax.paper.framework.comparison import Comparison, Value, exceeds
 from roamax.paper.framework.lab import Lab
 from roamax.paper.framework.problems import CPU
+from roamax.paper.framework.results import Findings
 from roamax.report.figures import INK, new_figure
-from roamax.report.tables import Table, Value, exceeds
 from roamax.samplers.hmc import hmc
 from roamax.sampling.draws import Draws
 from roamax.sampling.runner import sample
@@ -31,11 +31,13 @@ def run(lab: Lab) -> Findings:
     """Band widths over seeds; the figure is of the first. The noise of the data is known and not part of the band."""
     task = PROBLEM.task.build()
     members = PROBLEM._replace(burn_in=0, draws=MEMBERS, thinning=MEMBER_STEPS, members=MEMBERS)
-    l2e, ensemble = lab.look(_chain_means, [lab.order(PROBLEM, "L2E"), lab.order(members, "DE")])
+    l2e, ensemble = lab.look(_chain_means, [lab.setup(PROBLEM, "L2E"), lab.setup(members, "DE")])
     exact = [_means(task, _hmc(lab, task, seed)) for seed in lab.seeds]
     means = {name: found for name, found in (("L2E", l2e), ("DE", ensemble), ("HMC", exact)) if found}
     rows = {("width of the band", name): _widths(found) for name, found in means.items()}
-    table = Table("Width of the 95 % band of the mean", ("Metric", "Method"), tuple(REGIONS), rows, compared="rows")
+    table = Comparison(
+        "Width of the 95 % band of the mean", ("Metric", "Method"), tuple(REGIONS), rows, compared="rows"
+    )
     in_gap = {name: row["in the gap"] for (_, name), row in rows.items()}
     claims = {
         "In the gap, the band of L2E is wider than that of DE": exceeds(in_gap.get("L2E"), in_gap.get("DE")),

@@ -4,14 +4,14 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from roamax.paper.framework.chain import Chain, Order
-from roamax.paper.framework.findings import Findings
+from roamax.paper.framework.chain import Chain, Setup
+from roamax.paper.framework.comparison import BETTER, Comparison, Holds, Rows, Value, exceeds, finite
 from roamax.paper.framework.lab import Lab, Record, averaged
-from roamax.paper.framework.problems import Hyper, Problem
+from roamax.paper.framework.problems import Hyper, Problem, axes
+from roamax.paper.framework.results import Findings
 from roamax.paper.framework.search import search
 from roamax.paper.multimodality import geometry_numbers
 from roamax.report.figures import new_figure
-from roamax.report.tables import Holds, Rows, Table, Value, exceeds, finite
 from roamax.samplers.registry import default_learning_rate
 
 PROBLEMS = ("cifar10", "cifar10_cnn", "fashion_mnist", "mnist_mlp", "cifar10_wide", "imdb", "regression")
@@ -19,17 +19,17 @@ RIVALS = {"SGHMC": "sghmc", "cSGMCMC": "cyclical", "DE": "ensemble"}
 COLUMNS = ("L2E", *(f"{name}, {how}" for name in RIVALS for how in ("tuned", "default")))
 
 CYCLICAL = "cSGMCMC, tuned"
+DIVERSITY = ("KLD", "error barrier", "NLL barrier")
 DIVERSE = ("L2E", CYCLICAL, "DE, tuned")
 SLOW = ("imdb",)
 """Data without barriers: hundreds of evaluations of their network take minutes for each chain."""
-BETTER = {"KLD": "max", "error barrier": "max", "NLL barrier": "max"}
 
 
 def run(lab: Lab) -> Findings:
     """NLL of the averaged prediction at equal cost, and how diverse its draws are."""
-    orders = {key: order for problem in lab.problems(*PROBLEMS) for key, order in _orders(lab, problem)}
-    found = dict(zip(orders, lab.look(_nll, list(orders.values())), strict=True))
-    compared = {key: order for key, order in orders.items() if key[1] in DIVERSE and found[key]}
+    setups = {key: setup for problem in lab.problems(*PROBLEMS) for key, setup in _setups(lab, problem)}
+    found = dict(zip(setups, lab.look(_nll, list(setups.values())), strict=True))
+    compared = {key: setup for key, setup in setups.items() if key[1] in DIVERSE and found[key]}
     diverse = dict(zip(compared, lab.look(_diversity, list(compared.values())), strict=True))
     nll: dict[tuple[str, str], dict[str, Value]] = {}
     for (label, name), values in found.items():
@@ -38,30 +38,30 @@ def run(lab: Lab) -> Findings:
             row[name] = Value.over(values)
     diversity = averaged({key: records for key, records in diverse.items() if records and records[0]})
     tables = {
-        "nll": Table("NLL of the averaged prediction", ("Metric", "Task"), COLUMNS, nll, better={"NLL": "min"}),
-        "diversity": Table("Diversity of draws", ("Task", "Method"), tuple(BETTER), diversity, {}, "rows", BETTER),
+        "nll": Comparison("NLL of the averaged prediction", ("Metric", "Task"), COLUMNS, nll, better={"NLL": "min"}),
+        "diversity": Comparison("Diversity of draws", ("Task", "Method"), DIVERSITY, diversity, {}, "rows", BETTER),
     }
     figures = {"nll": _figure(nll)} if nll else {}
     return Findings(tables, figures, remarks=[*standing(nll), *more_diverse(diversity)])
 
 
-def _orders(lab: Lab, problem: Problem) -> Iterator[tuple[tuple[str, str], Order]]:
+def _setups(lab: Lab, problem: Problem) -> Iterator[tuple[tuple[str, str], Setup]]:
     """L2E as it ships, and the others both ways, by the problem's label and the column."""
-    yield (problem.label, "L2E"), lab.order(problem, "L2E")
+    yield (problem.label, "L2E"), lab.setup(problem, "L2E")
     # The table of problems has what an earlier search found; where it has nothing, there is a search now.
     unknown = [name for name in RIVALS if name not in problem.hyper]
     searched = {name: trials[0].hyper for name, trials in search(lab, problem, unknown).items()} if unknown else {}
     for name in RIVALS:
-        yield (problem.label, f"{name}, tuned"), lab.order(problem, name, **searched.get(name, {}))
-        yield (problem.label, f"{name}, default"), lab.order(problem, name, **_default(problem, name))
+        yield (problem.label, f"{name}, tuned"), lab.setup(problem, name, **searched.get(name, {}))
+        yield (problem.label, f"{name}, default"), lab.setup(problem, name, **_default(problem, name))
 
 
 def _default(problem: Problem, name: str) -> Hyper:
     """What a person gets who names the method and nothing else."""
     task = problem.task.build()
     rate = default_learning_rate(RIVALS[name], task.is_regression) or 0.0
-    size = rate if name == "DE" else rate / task.posterior.num_data
-    return {"step_size": size, "momentum_decay": 0.1, "weight_decay": 5e-4, "exploration_ratio": 0.8}
+    length = rate if name == "DE" else rate / task.posterior.num_data
+    return {**dict(zip(axes(name), (length, 0.1, 5e-4), strict=True)), "exploration_ratio": 0.8}
 
 
 def _nll(chain: Chain) -> float:
@@ -72,7 +72,7 @@ def _diversity(chain: Chain) -> Record:
     if chain.task.is_regression:
         return {}
     numbers = {} if chain.problem.task.data in SLOW else geometry_numbers(chain.space)
-    return {"KLD": chain.scores["kld"], **{key: numbers[key] for key in BETTER if key in numbers}}
+    return {"KLD": chain.scores["kld"], **{key: numbers[key] for key in DIVERSITY if key in numbers}}
 
 
 def standing(nll: Rows) -> Iterator[str]:
@@ -89,7 +89,7 @@ def standing(nll: Rows) -> Iterator[str]:
 def more_diverse(diversity: Rows) -> Iterator[str]:
     """On which tasks the draws of L2E are more diverse than those of tuned cyclical SGMCMC."""
     labels = [label for label, name in diversity if name == "L2E" and (label, CYCLICAL) in diversity]
-    for key in BETTER:
+    for key in DIVERSITY:
         above = {
             label: exceeds(diversity[label, "L2E"].get(key), diversity[label, CYCLICAL].get(key)) for label in labels
         }

@@ -1,15 +1,15 @@
 """Hyperparameters for every method by the paper's search, on validation data alone."""
 
-from roamax.paper.framework.findings import Findings
+from roamax.paper.framework.comparison import LENGTH, Comparison, Value, exceeds
 from roamax.paper.framework.lab import Lab
-from roamax.paper.framework.problems import PAPER, SCALES, Hyper
-from roamax.paper.framework.search import AXES, search
-from roamax.report.tables import Table, Value, exceeds
+from roamax.paper.framework.problems import PAPER, SCALES, Hyper, axes
+from roamax.paper.framework.results import Findings
+from roamax.paper.framework.search import search
 
 METHODS = ("DE", "SGHMC", "cSGMCMC", "L2E")
 NLL = "validation NLL"
-COLUMNS = (*(axis.replace("_", " ") for axis in AXES), NLL)
-REMARK = "The paper's step size for L2E is for weights whose outputs have another scale than those that ship."
+COLUMNS = (LENGTH, "momentum decay", "weight decay", NLL)
+REMARK = "The paper's epsilon² for L2E is for weights whose outputs have another scale than those that ship."
 
 
 def run(lab: Lab) -> Findings:
@@ -19,10 +19,10 @@ def run(lab: Lab) -> Findings:
     for problem in problems:
         for name, found in search(lab, problem, METHODS).items():
             trials[f"{problem.label}, {name}"] = [trial._asdict() for trial in found]
-            rows[problem.label, name] = _row(found[0].hyper) | {NLL: Value(found[0].nll)}
+            rows[problem.label, name] = _row(name, found[0].hyper) | {NLL: Value(found[0].nll)}
     labels = [problem.label for problem in problems]
     paper = {
-        (problem.label, name): _row(hyper)
+        (problem.label, name): _row(name, hyper)
         for problem in PAPER.values()
         for name, hyper in problem.hyper.items()
         if problem.label in labels and name in METHODS
@@ -34,9 +34,9 @@ def run(lab: Lab) -> Findings:
         for label in labels
         for rival in METHODS[:-1]
     }
-    table = Table("Best on validation data", ("Data set", "Method"), COLUMNS, rows, paper, "rows", {NLL: "min"}, 7)
+    table = Comparison("Best on validation data", ("Data set", "Method"), COLUMNS, rows, paper, "rows", {NLL: "min"}, 7)
     return Findings({"tuned": table}, {}, {"trials": trials}, claims, [REMARK] if paper else [], seeds=1)
 
 
-def _row(hyper: Hyper) -> dict[str, Value]:
-    return {axis.replace("_", " "): Value(hyper[axis]) for axis in AXES}
+def _row(name: str, hyper: Hyper) -> dict[str, Value]:
+    return {column: Value(hyper[axis]) for column, axis in zip(COLUMNS, axes(name), strict=False)}

@@ -8,13 +8,13 @@ import jax
 import numpy as np
 
 from roamax.evaluation import landscape
+from roamax.evaluation.compare import Method
 from roamax.host import files
-from roamax.paper.framework.compare import Method
-from roamax.paper.framework.findings import Findings
+from roamax.paper.framework.comparison import Comparison, Value, exceeds
 from roamax.paper.framework.lab import Lab
 from roamax.paper.framework.problems import Problem
+from roamax.paper.framework.results import Findings
 from roamax.report.figures import INK, new_figure
-from roamax.report.tables import Table, Value, exceeds
 from roamax.tasks import Task
 
 METHODS = ("DE", "cSGMCMC", "L2E")
@@ -42,7 +42,7 @@ def run(lab: Lab) -> Findings:
     for (label, name), row in rows.items():
         word, more, less = ("longer", "late", "early") if name == "L2E" else ("shorter", "early", "late")
         claims[f"On {label}, the steps of {name} are {word} at the minimum than early"] = exceeds(row[more], row[less])
-    table = Table("Squared length of a step", ("Data set", "Method"), columns, rows, digits=5)
+    table = Comparison("Squared length of a step", ("Data set", "Method"), columns, rows, digits=5)
     return Findings({"steps": table}, figures, claims=claims, seeds=1)
 
 

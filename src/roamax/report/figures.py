@@ -1,5 +1,6 @@
 """Figures of runs side by side. Each returns a matplotlib figure that reads on a light and on a dark page."""
 
+import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,6 +29,13 @@ def new_figure(columns: int = 1, rows: int = 1, width: float = 4.2, height: floa
             spine.set_color(INK)
             spine.set_visible(side in ("left", "bottom"))
     return figure, axes
+
+
+def image(figure: Any, kind: str, dpi: int = 150, **options: Any) -> bytes:
+    """Return a figure as the content of a file of a kind such as "png"."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=kind, dpi=dpi, **options)
+    return buffer.getvalue()
 
 
 def nll_against_draws(curves: Mapping[str, Sequence[float]]) -> Any:

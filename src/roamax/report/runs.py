@@ -8,27 +8,28 @@ import numpy as np
 
 from roamax.evaluation.metrics import Reliability
 from roamax.report import figures, geometry
-from roamax.report.page import Column, Figure, write_page
+from roamax.report.page import Figure, write_page
+from roamax.report.table import Column, from_records
 
 CLASSIFICATION = [
     Column("name", "run"),
-    Column("acc", "accuracy", ".4f", "high"),
-    Column("nll", "NLL", ".4f", "low"),
-    Column("ece", "ECE", ".4f", "low"),
-    Column("brier", "Brier", ".4f", "low"),
-    Column("kld", "KLD", ".4f", "high"),
+    Column("acc", "accuracy", ".4f", "max"),
+    Column("nll", "NLL", ".4f", "min"),
+    Column("ece", "ECE", ".4f", "min"),
+    Column("brier", "Brier", ".4f", "min"),
+    Column("kld", "KLD", ".4f", "max"),
     Column("draws", "draws", "d"),
-    Column("chain_rhat", "cR-hat < 1.1", ".3f", "high"),
-    Column("milliseconds", "ms / step", ".2f", "low"),
+    Column("chain_rhat", "cR-hat < 1.1", ".3f", "max"),
+    Column("milliseconds", "ms / step", ".2f", "min"),
 ]
 REGRESSION = [
     Column("name", "run"),
-    Column("rmse", "RMSE", ".4f", "low"),
-    Column("nll", "NLL", ".4f", "low"),
+    Column("rmse", "RMSE", ".4f", "min"),
+    Column("nll", "NLL", ".4f", "min"),
     Column("coverage", "95 % coverage", ".3f"),
     Column("draws", "draws", "d"),
-    Column("chain_rhat", "cR-hat < 1.1", ".3f", "high"),
-    Column("milliseconds", "ms / step", ".2f", "low"),
+    Column("chain_rhat", "cR-hat < 1.1", ".3f", "max"),
+    Column("milliseconds", "ms / step", ".2f", "min"),
 ]
 
 
@@ -44,7 +45,8 @@ def write_runs_page(
     rows = [_row(name, record) for name, record in records.items()]
     tasks = ", ".join(dict.fromkeys(str(record["task"]) for record in records.values()))
     lead = f"{tasks}. The best value of a column is marked."
-    write_page(path, "roamax report", lead, columns, rows, _figures(records) if classifies else [], made_by, progress)
+    shown = _figures(records) if classifies else []
+    write_page(path, "roamax report", lead, from_records(columns, rows), shown, made_by, progress)
 
 
 def _row(name: str, record: Mapping[str, Any]) -> dict[str, Any]:

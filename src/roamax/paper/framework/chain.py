@@ -1,8 +1,9 @@
 """A chain of an experiment: one method's draws on one problem with one seed, and what is known of them, kept on disk.
 
-A chain that is there is not run again, whichever experiment asked for it first, and one that was broken off goes on.
+A chain that is there is not run again, whichever experiment asked for it first, and one that was stopped resumes.
 """
 
+import dataclasses
 import functools
 import hashlib
 import itertools
@@ -19,11 +20,12 @@ from roamax import runs
 from roamax.data import augment
 from roamax.errors import DivergenceError, InputError
 from roamax.evaluation import metrics
+from roamax.evaluation.compare import Method, score
 from roamax.evaluation.evaluate import space
 from roamax.evaluation.predict import BATCH_SIZE, predict, predict_draws
 from roamax.host import files
 from roamax.paper.framework import methods
-from roamax.paper.framework.compare import Method, score, task_record
+from roamax.paper.framework.comparison import SCORES
 from roamax.paper.framework.problems import Hyper, Problem
 from roamax.sampling.draws import Draws
 from roamax.sampling.runner import sample
@@ -37,8 +39,8 @@ CHAINS_IN_MEMORY = 16
 _count = itertools.count(1)
 
 
-class Order(NamedTuple):
-    """What decides a chain: two of the same order and seed are the same."""
+class Setup(NamedTuple):
+    """All that decides a chain but its seed."""
 
     problem: Problem
     name: str
@@ -114,32 +116,37 @@ class Chain(NamedTuple):
         return metrics.nll(self.predict(x), y)
 
 
-class Outcome(NamedTuple):
-    """What a function gave of a chain, or a note why there is nothing; and the time that was spared."""
+def scores(chain: Chain) -> dict[str, float]:
+    """Compute accuracy, NLL and calibration error of the averaged prediction, and the diversity of its draws."""
+    return {column: chain.scores[column.lower()] for column in SCORES}
+
+
+class Answer(NamedTuple):
+    """What a function returned for a chain, or a note why there is nothing; and the time that was spared."""
 
     value: Any
     note: str | None
     spared: dict[Path, float]
 
 
-def outcome_of(of_chain: Callable[[Chain], Any], order: Order, seed: int, home: Path, progress: bool | None) -> Outcome:
-    """Run a chain, or take the one that is there, and look at it: a job that any process can do."""
+def look(of_chain: Callable[[Chain], Any], setup: Setup, seed: int, home: Path, progress: bool | None) -> Answer:
+    """Run a chain, or take the one that is there, and call a function on it: a job that any process can do."""
     if next(_count) % CHAINS_IN_MEMORY == 0:
         jax.clear_caches()
     spared: dict[Path, float] = {}
     try:
-        return Outcome(of_chain(_run(order, seed, home, progress, spared)), None, spared)
+        return Answer(of_chain(_run(setup, seed, home, progress, spared)), None, spared)
     except (InputError, DivergenceError) as error:
-        return Outcome(None, f"{order.problem.label}, {order.name}: {error}", spared)
+        return Answer(None, f"{setup.problem.label}, {setup.name}: {error}", spared)
 
 
-def prepare(order: Order, seed: int, home: Path) -> tuple[TaskSpec, Task, Method, Path]:
+def prepare(setup: Setup, seed: int, home: Path) -> tuple[TaskSpec, Task, Method, Path]:
     """The task with the prior that the method is tuned to, the method on it, and the chain's folder."""
-    spec = methods.task_of(order.problem, order.hyper)
+    spec = methods.task_of(setup.problem, setup.hyper)
     task = spec.build()
-    method = methods.method(order.name, order.problem, task, order.hyper)
+    method = methods.method(setup.name, setup.problem, task, setup.hyper)
     # A mark of all that decides the draws but the seed: another setting is another folder.
-    settings = [task_record(spec), dict(method.sampler.settings), *method[2:], bool(order.hyper.get("augment"))]
+    settings = [dataclasses.asdict(spec), dict(method.sampler.settings), *method[2:], bool(setup.hyper.get("augment"))]
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
     return spec, task, method, home / f"{_slug(spec.data)}-{_slug(method.name)}-{digest}-seed{seed}"
 
@@ -149,9 +156,9 @@ def seconds_so_far(folder: Path) -> float:
     return runs.seconds_taken(folder / "state") or 0.0
 
 
-def _run(order: Order, seed: int, home: Path, progress: bool | None, spared: dict[Path, float]) -> Chain:
-    spec, task, method, folder = prepare(order, seed, home)
-    augmented = bool(order.hyper.get("augment"))
+def _run(setup: Setup, seed: int, home: Path, progress: bool | None, spared: dict[Path, float]) -> Chain:
+    spec, task, method, folder = prepare(setup, seed, home)
+    augmented = bool(setup.hyper.get("augment"))
     spared[folder] = seconds_so_far(folder)
     draws = sample(
         jax.random.key(seed),
@@ -163,10 +170,10 @@ def _run(order: Order, seed: int, home: Path, progress: bool | None, spared: dic
         num_samples=method.num_samples,
         thinning=method.thinning,
         out=folder,
-        about={"task": task_record(spec)},
+        about={"task": dataclasses.asdict(spec)},
         progress=progress,
     )
-    return Chain(order.problem, task, method, draws, folder, spared)
+    return Chain(setup.problem, task, method, draws, folder, spared)
 
 
 class _Augmented:

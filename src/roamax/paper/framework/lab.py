@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from roamax.errors import FileError, InputError, lookup
+from roamax.evaluation.compare import Method
 from roamax.paper.framework import chain
-from roamax.paper.framework.chain import Chain, Order
-from roamax.paper.framework.compare import Method
+from roamax.paper.framework.chain import Chain, Setup
+from roamax.paper.framework.comparison import Value
 from roamax.paper.framework.problems import SCALES, Hyper, Problem
 from roamax.parallel.workers import Here, Workers
-from roamax.report.tables import Value
 from roamax.tasks import Task, TaskSpec
 
 Record = Mapping[str, Any]
@@ -45,52 +45,66 @@ class Lab:
         wanted = [name for name in names if name in known and name in (self.only or names)]
         return [known[name] for name in wanted if self.is_here(known[name].task)]
 
-    def order(self, problem: Problem, name: str, **changed: Any) -> Order:
+    def setup(self, problem: Problem, name: str, **changed: Any) -> Setup:
         """A method's chain on a problem, with the weights it should take; `changed` wins over the problem's."""
         own: Hyper = {"weights": str(self.weights[name].absolute())} if name in self.weights else {}
-        return Order(problem, name, {**problem.hyper.get(name, {}), **own, **changed})
+        return Setup(problem, name, {**problem.hyper.get(name, {}), **own, **changed})
 
-    def look(self, of_chain: Callable[[Chain], Any], orders: Sequence[Order]) -> list[list[Any]]:
-        """What a function tells of each order's chains, one for each seed.
+    def look(self, of_chain: Callable[[Chain], Any], setups: Sequence[Setup]) -> list[list[Any]]:
+        """What a function tells of each setup's chains, one for each seed.
 
         It is empty, with a note, where a method has no weights or a chain diverges. The function belongs to a module,
         for it may be called in another process.
         """
         # In this process each chain has a bar of its own.
         progress = self.progress if isinstance(self.workers, Here) else False
-        # Two orders may come to the same chain, as where what a search found is the default.
-        marks = [self._mark(order) for order in orders]
-        different = dict(zip(marks, orders, strict=True))
-        # Seed by seed: what chains of the same order compile is on disk for all but the first of them.
-        jobs = [(of_chain, order, seed, self.runs, progress) for seed in self.seeds for order in different.values()]
-        outcomes = self.workers.map(chain.outcome_of, jobs)
-        for path, seconds in itertools.chain.from_iterable(outcome.spared.items() for outcome in outcomes):
+        # Two setups may come to the same chain, as where what a search found is the default.
+        marks = [self._mark(setup) for setup in setups]
+        different = dict(zip(marks, setups, strict=True))
+        # Seed by seed: what chains of the same setup compile is on disk for all but the first of them.
+        jobs = [(of_chain, setup, seed, self.runs, progress) for seed in self.seeds for setup in different.values()]
+        answers = self.workers.map(chain.look, jobs)
+        for path, seconds in itertools.chain.from_iterable(answer.spared.items() for answer in answers):
             self.spared.setdefault(path, seconds)
-        values = {mark: self._values(outcomes[place :: len(different)]) for place, mark in enumerate(different)}
+        values = {mark: self._values(answers[place :: len(different)]) for place, mark in enumerate(different)}
         return [values[mark] for mark in marks]
+
+    def measure(
+        self, problems: Iterable[Problem], names: Iterable[str], of_chain: Callable[[Chain], Record]
+    ) -> dict[tuple[str, str], list[Record]]:
+        """Call a function on the chains of every problem and method.
+
+        Returns:
+            By the problem's label and the method's name, one record per seed; without what could not be measured.
+        """
+        pairs = list(itertools.product(problems, list(names)))
+        found = self.look(of_chain, [self.setup(problem, name) for problem, name in pairs])
+        return {
+            (problem.label, name): records for (problem, name), records in zip(pairs, found, strict=True) if records
+        }
 
     def methods(self, problem: Problem, names: Iterable[str]) -> Iterator[tuple[Method, Task, Path]]:
         """Methods on a problem that can be run, each with where its chain with the first seed is kept."""
         for name in names:
             try:
-                _, task, method, folder = chain.prepare(self.order(problem, name), self.seeds[0], self.runs)
+                _, task, method, folder = chain.prepare(self.setup(problem, name), self.seeds[0], self.runs)
             except InputError as error:
                 self.note(f"{problem.label}, {name}: {error}")
                 continue
             yield method, task, folder
 
-    def _mark(self, order: Order) -> Any:
-        """The same for orders whose chains are."""
+    def _mark(self, setup: Setup) -> Any:
+        """The same for setups whose chains are."""
         try:
-            return chain.prepare(order, self.seeds[0], self.runs)[-1]
+            return chain.prepare(setup, self.seeds[0], self.runs)[-1]
         except InputError:
-            return str(order)
+            return str(setup)
 
-    def _values(self, outcomes: Sequence[chain.Outcome]) -> list[Any]:
-        notes = [outcome.note for outcome in outcomes if outcome.note]
+    def _values(self, answers: Sequence[chain.Answer]) -> list[Any]:
+        notes = [answer.note for answer in answers if answer.note]
         if notes:
             self.note(notes[0])
-        return [] if notes else [outcome.value for outcome in outcomes]
+        return [] if notes else [answer.value for answer in answers]
 
     def count_time(self, folder: Path) -> None:
         """Count what the run in a folder has taken so far as time that this experiment is spared."""
@@ -110,15 +124,6 @@ class Lab:
             self.note(str(error))
             return False
         return True
-
-
-def measure(
-    lab: Lab, problems: Iterable[Problem], names: Iterable[str], of_chain: Callable[[Chain], Record]
-) -> dict[tuple[str, str], list[Record]]:
-    """What a function tells of the chains of every problem and method, one record for each seed."""
-    pairs = list(itertools.product(problems, list(names)))
-    found = lab.look(of_chain, [lab.order(problem, name) for problem, name in pairs])
-    return {(problem.label, name): records for (problem, name), records in zip(pairs, found, strict=True) if records}
 
 
 def averaged(

@@ -7,7 +7,7 @@ from typing import Any
 
 from roamax import pretrained
 from roamax.errors import InputError, lookup
-from roamax.paper.framework.compare import Method
+from roamax.evaluation.compare import Method
 from roamax.paper.framework.problems import Hyper, Problem
 from roamax.samplers.cyclical import cyclical
 from roamax.samplers.ensemble import ensemble
@@ -48,7 +48,7 @@ def _ensemble(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
         task.posterior,
         member_steps=steps,
         init=task.init,
-        learning_rate=hyper["step_size"],
+        learning_rate=hyper["learning_rate"],
         momentum=1 - hyper["momentum_decay"],
     )
     return Method(name, sampler, problem.members, batch_size=task.batch_size)
@@ -82,7 +82,7 @@ def _learned(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
     card = pretrained.resolve(weights, build.__name__).card
     # Step sizes that go with one output scale mean nothing to weights of another, which have theirs on their card.
     if hyper.get("output_scale") in (None, card.get("output_scale", DEFAULTS["output_scale"])):
-        options |= {"step_size": math.sqrt(hyper["step_size"])} if "step_size" in hyper else {}
+        options |= {"step_size": math.sqrt(hyper["epsilon_squared"])} if "epsilon_squared" in hyper else {}
         options |= {"friction": hyper["momentum_decay"]} if "momentum_decay" in hyper else {}
     sampler = build(task.posterior, weights, **options)
     return _in_turn(name, problem, task, sampler, hyper)
@@ -95,5 +95,5 @@ def _in_turn(name: str, problem: Problem, task: Task, sampler: Sampler, hyper: H
 
 
 def _momentum(hyper: Hyper) -> dict[str, Any]:
-    epsilon = math.sqrt(hyper["step_size"])
+    epsilon = math.sqrt(hyper["epsilon_squared"])
     return {"step_size": epsilon, "friction": hyper["momentum_decay"] / epsilon}

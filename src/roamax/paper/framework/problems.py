@@ -1,7 +1,8 @@
 """The problems of the paper at two scales: task, how many draws are taken and when, and each method's hyperparameters.
 
-Hyperparameters are in the paper's terms: `step_size` is epsilon squared (of a deep ensemble: the learning rate),
-`momentum_decay` is epsilon C (of L2E: C itself), `weight_decay` multiplies |theta|^2 / 2 beside the mean loss.
+Hyperparameters are in the paper's terms: `epsilon_squared` is what it calls the step size, with `learning_rate` in its
+place for a deep ensemble; `momentum_decay` is epsilon C (of L2E: C itself); `weight_decay` multiplies |theta|^2 / 2,
+which is added to the mean loss.
 """
 
 from collections.abc import Mapping
@@ -10,6 +11,13 @@ from typing import Any, NamedTuple
 from roamax.tasks import TaskSpec
 
 Hyper = Mapping[str, Any]
+IMAGES = ("fashion_mnist", "cifar10", "cifar100", "tiny_imagenet")
+"""The image data of the paper's tables."""
+
+
+def axes(name: str) -> tuple[str, str, str]:
+    """Return the names of what is tuned of a method."""
+    return "learning_rate" if name == "DE" else "epsilon_squared", "momentum_decay", "weight_decay"
 
 
 class Problem(NamedTuple):
@@ -30,13 +38,33 @@ class Problem(NamedTuple):
         return self.burn_in + self.draws * self.thinning
 
 
-_SCALE = {"output_scale": 1e-3}
-"""The paper's step sizes for L2E are for weights whose outputs have this scale."""
+def _tuned(tuned: Mapping[str, tuple[float, float, float]], **more: Hyper) -> dict[str, Hyper]:
+    """Return each method's hyperparameters from numbers in the order of `axes`, and `more` of them by method."""
+    return {
+        name: {**dict(zip(axes(name), numbers, strict=True)), **more.get(name, {})} for name, numbers in tuned.items()
+    }
 
 
-def _paper(label: str, task: TaskSpec, hyper: Mapping[str, Hyper], draws: int = 100) -> Problem:
+def _paper(
+    label: str,
+    task: TaskSpec,
+    tuned: Mapping[str, tuple[float, float, float]],
+    *,
+    draws: int = 100,
+    member_epochs: int = 100,
+    exploration_ratio: float = 0.8,
+    thinning: Hyper | None = None,
+) -> Problem:
     assert task.train_size is not None
     epoch = task.train_size // task.batch_size
+    hyper = _tuned(
+        tuned,
+        DE={"epochs": member_epochs},
+        cSGMCMC={"exploration_ratio": exploration_ratio},
+        # The paper's epsilon squared for L2E is for weights whose outputs have this scale.
+        L2E={"output_scale": 1e-3, **(thinning or {})},
+    )
+    hyper["Meta-SGMCMC"] = {"epsilon_squared": 1e-6, "weight_decay": 5e-4}
     return Problem(label, task, 100 * epoch, draws, 50 * epoch, draws, hyper)
 
 
@@ -44,53 +72,32 @@ PAPER = {
     "fashion_mnist": _paper(
         "Fashion-MNIST",
         TaskSpec("fashion_mnist", "cnn_fashion", train_size=40960),
-        {
-            "DE": {"step_size": 0.1, "momentum_decay": 0.5, "weight_decay": 5e-4, "epochs": 100},
-            "cSGMCMC": {"step_size": 2e-6, "momentum_decay": 0.5, "weight_decay": 5e-4, "exploration_ratio": 0.8},
-            "L2E": {"step_size": 2e-5, "momentum_decay": 0.05, "weight_decay": 5e-4, **_SCALE},
-            "Meta-SGMCMC": {"step_size": 1e-6, "weight_decay": 5e-4},
-        },
+        {"DE": (0.1, 0.5, 5e-4), "cSGMCMC": (2e-6, 0.5, 5e-4), "L2E": (2e-5, 0.05, 5e-4)},
     ),
     "cifar10": _paper(
         "CIFAR-10",
         TaskSpec("cifar10", "resnet20_frn", train_size=40960),
-        {
-            "DE": {"step_size": 0.1, "momentum_decay": 0.1, "weight_decay": 1e-3, "epochs": 100},
-            "cSGMCMC": {"step_size": 1e-6, "momentum_decay": 0.01, "weight_decay": 1e-3, "exploration_ratio": 0.94},
-            "L2E": {"step_size": 2e-5, "momentum_decay": 0.05, "weight_decay": 5e-4, **_SCALE},
-            "Meta-SGMCMC": {"step_size": 1e-6, "weight_decay": 5e-4},
-        },
+        {"DE": (0.1, 0.1, 1e-3), "cSGMCMC": (1e-6, 0.01, 1e-3), "L2E": (2e-5, 0.05, 5e-4)},
+        exploration_ratio=0.94,
     ),
     "cifar100": _paper(
         "CIFAR-100",
         TaskSpec("cifar100", "resnet20_frn", train_size=40960),
-        {
-            "DE": {"step_size": 0.1, "momentum_decay": 0.05, "weight_decay": 5e-4, "epochs": 100},
-            "cSGMCMC": {"step_size": 1e-6, "momentum_decay": 0.01, "weight_decay": 1e-3, "exploration_ratio": 0.94},
-            "L2E": {"step_size": 1e-4, "momentum_decay": 0.05, "weight_decay": 5e-4, **_SCALE},
-            "Meta-SGMCMC": {"step_size": 1e-6, "weight_decay": 5e-4},
-        },
+        {"DE": (0.1, 0.05, 5e-4), "cSGMCMC": (1e-6, 0.01, 1e-3), "L2E": (1e-4, 0.05, 5e-4)},
+        exploration_ratio=0.94,
     ),
     "tiny_imagenet": _paper(
         "Tiny-ImageNet",
         TaskSpec("tiny_imagenet", "resnet56_frn", train_size=81920),
-        {
-            "DE": {"step_size": 0.1, "momentum_decay": 0.3, "weight_decay": 5e-4, "epochs": 200},
-            "cSGMCMC": {"step_size": 1e-6, "momentum_decay": 0.05, "weight_decay": 5e-4, "exploration_ratio": 0.8},
-            "L2E": {"step_size": 2e-4, "momentum_decay": 0.05, "weight_decay": 5e-4, "thinning_epochs": 20, **_SCALE},
-            "Meta-SGMCMC": {"step_size": 1e-6, "weight_decay": 5e-4},
-        },
+        {"DE": (0.1, 0.3, 5e-4), "cSGMCMC": (1e-6, 0.05, 5e-4), "L2E": (2e-4, 0.05, 5e-4)},
         draws=10,
+        member_epochs=200,
+        thinning={"thinning_epochs": 20},
     ),
     "imdb": _paper(
         "IMDB",
         TaskSpec("imdb", "cnn_lstm", train_size=20480),
-        {
-            "DE": {"step_size": 0.1, "momentum_decay": 0.1, "weight_decay": 5e-4, "epochs": 100},
-            "cSGMCMC": {"step_size": 1e-6, "momentum_decay": 0.1, "weight_decay": 5e-4, "exploration_ratio": 0.8},
-            "L2E": {"step_size": 2e-5, "momentum_decay": 0.05, "weight_decay": 5e-4, **_SCALE},
-            "Meta-SGMCMC": {"step_size": 1e-6, "weight_decay": 5e-4},
-        },
+        {"DE": (0.1, 0.1, 5e-4), "cSGMCMC": (1e-6, 0.1, 5e-4), "L2E": (2e-5, 0.05, 5e-4)},
         draws=50,
     ),
 }
@@ -103,15 +110,12 @@ def _cpu(
     tuned: Mapping[str, tuple[float, float, float]],
     steps: tuple[int, int, int, int] = (500, 10, 150, 4),
 ) -> Problem:
-    """A problem with each method's step size, momentum decay and weight decay, as far as they have been searched for.
+    """Return a problem with each method's hyperparameters, in the order of `axes`, as far as they were searched for.
 
     `steps` are those of burn-in, draws, thinning, and members.
     """
     burn_in, draws, thinning, members = steps
-    names = "step_size", "momentum_decay", "weight_decay"
-    hyper: dict[str, Hyper] = {name: dict(zip(names, numbers, strict=True)) for name, numbers in tuned.items()}
-    if "cSGMCMC" in hyper:
-        hyper["cSGMCMC"] = {**hyper["cSGMCMC"], "exploration_ratio": 0.8}
+    hyper = _tuned(tuned, cSGMCMC={"exploration_ratio": 0.8})
     return Problem(label, task, burn_in, draws, thinning, members, hyper)
 
 

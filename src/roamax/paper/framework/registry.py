@@ -10,9 +10,8 @@ from roamax.errors import check, lookup
 
 
 class Experiment(NamedTuple):
-    """An experiment's module under `roamax.paper`, which has `run(lab) -> Findings`."""
+    """What a module of `roamax.paper` does, whose `run(lab)` returns `Findings`; it is named as the experiment is."""
 
-    module: str
     reproduces: str
     data: tuple[str, ...]
     minutes: int
@@ -20,33 +19,27 @@ class Experiment(NamedTuple):
 
 
 _IMAGES = ("fashion_mnist", "cifar10", "cifar100", "tiny_imagenet")
-_FOREIGN = ("mnist", "notmnist", "svhn", "tiny_imagenet_32")
+_OUTSIDE = ("mnist", "notmnist", "svhn", "tiny_imagenet_32")
 EXPERIMENTS = {
-    "image-classification": Experiment(
-        "image_classification", "accuracy and NLL against the number of draws", _IMAGES, 9
-    ),
-    "hmc-fidelity": Experiment("hmc_fidelity", "agreement and total variation to HMC", ("cifar10", "digits"), 8),
-    "multimodality": Experiment("multimodality", "cosine similarity, error surface and segments", ("cifar10",), 9),
-    "ood": Experiment("ood", "AUROC on foreign data", (*_FOREIGN, *_IMAGES[:3]), 8),
-    "corruption": Experiment("corruption", "accuracy by severity on CIFAR-10-C", ("cifar10",), 8),
-    "convergence": Experiment("convergence", "ESS/s and cR-hat, whole and by layer", _IMAGES, 7),
-    "update-analysis": Experiment(
-        "update_analysis", "step lengths and training NLL over a run; contours of the network", ("cifar10",), 6
-    ),
-    "meta-loss": Experiment("meta_loss", "meta-loss over outer steps for several step sizes", ("digits",), 6),
-    "objective": Experiment("objective", "BMA against CE meta-loss: barriers between draws", ("cifar10", "mnist"), 8),
-    "ablation": Experiment("ablation", "small, precond and full L2E", (*_IMAGES, "mnist"), 18),
-    "kinetic": Experiment("kinetic", "Kinetic L2E against L2E", _IMAGES, 9),
-    "text": Experiment("text", "IMDB with a CNN-LSTM", ("imdb",), 9),
-    "meta-sgmcmc": Experiment("gong", "generalisation tables of Gong et al.", ("mnist", "cifar10"), 6),
-    "regression-1d": Experiment("regression_1d", "predictive band on a sine with a gap", (), 4),
-    "augmentation": Experiment("augmentation", "random crop and flip, temperature tuned", ("cifar10", "cifar100"), 9),
-    "cost": Experiment("cost", "seconds per epoch of each method", ("fashion_mnist", "cifar10"), 2),
-    "tune": Experiment("tune", "the paper's grid search on validation data", ("fashion_mnist",), 12),
+    "image-classification": Experiment("accuracy and NLL vs. the number of draws", _IMAGES, 9),
+    "hmc-fidelity": Experiment("agreement and total variation to HMC", ("cifar10", "digits"), 8),
+    "multimodality": Experiment("cosine similarity, error surface and segments", ("cifar10",), 9),
+    "ood": Experiment("AUROC on out-of-distribution data", (*_OUTSIDE, *_IMAGES[:3]), 8),
+    "corruption": Experiment("accuracy by severity on CIFAR-10-C", ("cifar10",), 8),
+    "convergence": Experiment("ESS/s and cR-hat, whole and by layer", _IMAGES, 7),
+    "update-analysis": Experiment("step lengths and training NLL over a run; contours of the network", ("cifar10",), 6),
+    "meta-loss": Experiment("meta-loss over outer steps for several values of epsilon²", ("digits",), 6),
+    "objective": Experiment("BMA vs. CE meta-loss: barriers between draws", ("cifar10", "mnist"), 8),
+    "ablation": Experiment("small, precond and full L2E", (*_IMAGES, "mnist"), 18),
+    "kinetic": Experiment("Kinetic L2E vs. L2E", _IMAGES, 9),
+    "text": Experiment("IMDB with a CNN-LSTM", ("imdb",), 9),
+    "meta-sgmcmc": Experiment("generalisation tables of Gong et al.", ("mnist", "cifar10"), 6),
+    "regression-1d": Experiment("predictive band on a sine with a gap", (), 4),
+    "augmentation": Experiment("random crop and flip, temperature tuned", ("cifar10", "cifar100"), 9),
+    "cost": Experiment("seconds per epoch of each method", ("fashion_mnist", "cifar10"), 2),
+    "tune": Experiment("the paper's grid search on validation data", ("fashion_mnist",), 12),
     # On one core.
-    "transfer": Experiment(
-        "transfer", "L2E untuned against tuned methods on unseen tasks", ("mnist", *_IMAGES[:2], "imdb"), 79
-    ),
+    "transfer": Experiment("untuned L2E vs. tuned methods on unseen tasks", ("mnist", *_IMAGES[:2], "imdb"), 79),
 }
 
 
@@ -76,9 +69,9 @@ def run_experiment(
     check(seeds >= 1, "seeds", "be >= 1", seeds)
     from roamax import runs
     from roamax.host import files
-    from roamax.paper.framework import findings
     from roamax.paper.framework.lab import Lab
     from roamax.paper.framework.methods import LEARNED
+    from roamax.paper.framework.results import Findings, write_files
     from roamax.parallel.workers import hired
 
     for method in weights or {}:
@@ -86,7 +79,7 @@ def run_experiment(
     folder = Path(out)
     files.make_folder(folder)
     kept = Path(chains or folder / "chains").absolute()
-    run: Callable[[Lab], findings.Findings] = importlib.import_module(f"roamax.paper.{experiment.module}").run
+    run: Callable[[Lab], Findings] = importlib.import_module(f"roamax.paper.{name.replace('-', '_')}").run
     begun = time.monotonic()
     with hired(engine, address, workers, progress) as at_work:
         lab = Lab(scale, kept, range(seed, seed + seeds), weights or {}, progress, problems, at_work)
@@ -101,4 +94,4 @@ def run_experiment(
         "minutes": round(seconds / 60, 1),
         "made_by": runs.provenance(seed),
     }
-    return findings.write(folder, about, found)
+    return write_files(folder, about, found)

@@ -1,7 +1,5 @@
-"""Several methods on one task at the same number of gradient evaluations, and what came of each."""
+"""Methods on one task: what each gives, and what it costs in gradients and in time."""
 
-import dataclasses
-import json
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -16,7 +14,7 @@ from roamax.evaluation.predict import predict, predict_draws
 from roamax.sampling.draws import Draws
 from roamax.sampling.loop import unroll
 from roamax.sampling.runner import plan_draws, sample
-from roamax.tasks import Task, TaskSpec
+from roamax.tasks import Task
 from roamax.types import Key, Params, Sampler
 
 
@@ -32,14 +30,14 @@ class Method(NamedTuple):
     gradients_per_step: int = 1
 
     def gradient_evaluations(self, task: Task) -> float:
-        """How many minibatch gradients the method takes, a gradient over all data counted by its examples."""
+        """Return how many minibatch gradients the method takes, a gradient over all data counted by its examples."""
         steps = plan_draws(self.sampler, self.num_samples, self.burn_in, self.thinning)[-1]
         size = task.posterior.num_data if self.batch_size is None else self.batch_size
         return steps * self.gradients_per_step * size / task.batch_size
 
 
 class Outcome(NamedTuple):
-    """What a method gave: each draw's log-probabilities on the test set, and the scores of their average."""
+    """Each draw's log-probabilities on the test set, and the scores of their average."""
 
     name: str
     log_probs: np.ndarray
@@ -53,11 +51,11 @@ class Outcome(NamedTuple):
         return metrics.summary(self.log_probs, self.labels)
 
     def nll_by_draws(self) -> list[float]:
-        """The NLL of the average over the first 1, 2, ... draws."""
+        """Return the NLL of the average over the first 1, 2, ... draws."""
         return [metrics.nll(metrics.average(self.log_probs[: k + 1]), self.labels) for k in range(len(self.log_probs))]
 
     def record(self) -> dict[str, Any]:
-        """The outcome as JSON can hold it, without the predictions."""
+        """Return the outcome as JSON can hold it, without the predictions."""
         return {
             "method": self.name,
             **self.scores,
@@ -71,7 +69,18 @@ class Outcome(NamedTuple):
 def run_method(
     key: Key, task: Task, method: Method, *, out: Path | None = None, progress: bool | None = None
 ) -> Outcome:
-    """Run one method on a task and predict the task's test set. The time is that of sampling, compilation included."""
+    """Run one method on a task and predict the task's test set.
+
+    Args:
+        key: Decides the chain.
+        task: Its data must have classes.
+        method: The sampler, and how its draws are taken.
+        out: A run folder to keep the draws in, from which a run that was stopped resumes.
+        progress: Whether to show a bar; None shows one on a terminal.
+
+    Returns:
+        The outcome. Its time is that of sampling, compilation included.
+    """
     begun = time.monotonic()
     draws = sample(
         key,
@@ -92,7 +101,7 @@ def run_method(
 
 
 def step_timer(sampler: Sampler, task: Task, steps: int = 10) -> Callable[[], float]:
-    """A function that runs `steps` steps on one batch, compiled beforehand, and gives the seconds of a step."""
+    """Return a function that runs `steps` steps on one batch, compiled beforehand, and returns the seconds per step."""
     batch = jax.tree.map(lambda array: jnp.asarray(array[: task.batch_size]), task.train)
     key = jax.random.key(0)
     state = sampler.init(key, task.init(key))
@@ -112,7 +121,7 @@ def step_timer(sampler: Sampler, task: Task, steps: int = 10) -> Callable[[], fl
 
 
 def score(task: Task, draws: Draws | Iterable[Params]) -> dict[str, float]:
-    """The metrics of the averaged prediction on the task's test set, for classes or for real targets."""
+    """Compute the metrics of the averaged prediction on the task's test set, for classes or for real targets."""
     x, y = task.test
     if task.is_regression:
         mean, std = predict(task.apply, draws, x)
@@ -122,8 +131,3 @@ def score(task: Task, draws: Draws | Iterable[Params]) -> dict[str, float]:
             "coverage": metrics.coverage(mean, std, y),
         }
     return metrics.summary(predict_draws(task.apply, draws, x), y)
-
-
-def task_record(spec: TaskSpec) -> dict[str, Any]:
-    """A task's spec as JSON holds it, so that a run folder can rebuild its task."""
-    return json.loads(json.dumps(dataclasses.asdict(spec)))

@@ -7,10 +7,10 @@ ship, which have seen MNIST but not CIFAR-10.
 import itertools
 
 from roamax.paper.framework.chain import Chain
-from roamax.paper.framework.findings import Findings
-from roamax.paper.framework.lab import Lab, Record, averaged, measure
+from roamax.paper.framework.comparison import Comparison, Value, printed
+from roamax.paper.framework.lab import Lab, Record, averaged
 from roamax.paper.framework.problems import Problem
-from roamax.report.tables import Table, Value
+from roamax.paper.framework.results import Findings
 from roamax.tasks import TaskSpec
 
 METHODS = ("Meta-SGMCMC", "L2E")
@@ -40,32 +40,28 @@ DRAWS = 20
 BATCH_SIZE = 128
 
 
-def _paper(*pairs: tuple[float, float] | None) -> dict[str, Value]:
-    return {column: Value(*pair) for column, pair in zip(COLUMNS, pairs, strict=True) if pair is not None}
-
-
-PAPER = {
-    ("CIFAR-10", "Meta-SGMCMC"): _paper((78.12, 0.035), (74.41, 0.11), (89.97, 0.04), (68.88, 0.15), (79.55, 0.057),
+PAPER = printed(COLUMNS, {
+    ("CIFAR-10", "Meta-SGMCMC"): ((78.12, 0.035), (74.41, 0.11), (89.97, 0.04), (68.88, 0.15), (79.55, 0.057),
                                         (15.66, 0.28)),
-    ("CIFAR-10", "L2E"): _paper((79.21, 0.203), (75.91, 0.2), (92.49, 0.234), (63.23, 0.46), (72.11, 0.22),
+    ("CIFAR-10", "L2E"): ((79.21, 0.203), (75.91, 0.2), (92.49, 0.234), (63.23, 0.46), (72.11, 0.22),
                                 (11.82, 0.81)),
-    ("MNIST", "Meta-SGMCMC"): _paper((98.36, 0.02), (97.72, 0.02), (98.62, 0.02), (640, 6.25), (875, 3.19),
+    ("MNIST", "Meta-SGMCMC"): ((98.36, 0.02), (97.72, 0.02), (98.62, 0.02), (640, 6.25), (875, 3.19),
                                      (230, 3.23)),
-    ("MNIST", "L2E"): _paper((98.39, 0.05), (98.07, 0.08), None, (558, 3.19), (679, 6.65), None),
-}  # fmt: skip
+    ("MNIST", "L2E"): ((98.39, 0.05), (98.07, 0.08), None, (558, 3.19), (679, 6.65), None),
+})  # fmt: skip
 
 
 def run(lab: Lab) -> Findings:
     """Accuracy in percent and NLL in their units."""
     problems = [found for pair in itertools.product(NETWORKS, KINDS) if (found := _problem(lab, *pair))]
     rows: dict[tuple[str, str], dict[str, Value]] = {}
-    for (where, name), row in averaged(measure(lab, problems, METHODS, _record)).items():
+    for (where, name), row in averaged(lab.measure(problems, METHODS, _record)).items():
         label, kind = where.split()
         entries = rows.setdefault((label, name), {})
         entries[f"{kind} ACC"] = row["ACC"]
         entries[f"{kind} NLL"] = Value(*(UNITS[label] * number for number in row["NLL"] if number is not None))
     better = {column: "max" if column.endswith("ACC") else "min" for column in COLUMNS}
-    table = Table("Generalisation", ("Data set", "Method"), COLUMNS, rows, PAPER, "rows", better, digits=2)
+    table = Comparison("Generalisation", ("Data set", "Method"), COLUMNS, rows, PAPER, "rows", better, digits=2)
     return Findings({"generalisation": table})
 
 

@@ -1,4 +1,4 @@
-"""The digits of scikit-learn, a small network, every sampler against a deep ensemble at the same cost."""
+"""What `roamax demo` runs: a small network on the digits of scikit-learn, every sampler vs. a deep ensemble."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import jax
 
 from roamax import pretrained
-from roamax.paper.framework.compare import Method, Outcome, run_method
+from roamax.evaluation.compare import Method, Outcome, run_method
 from roamax.samplers.cyclical import cyclical
 from roamax.samplers.ensemble import ensemble
 from roamax.samplers.hmc import hmc
@@ -22,13 +22,13 @@ TASK = TaskSpec("digits", "mlp", {"hidden": [64]}, batch_size=64)
 
 
 def methods(task: Task) -> list[Method]:
-    """Every method, each with `STEPS` gradients of a minibatch, or as many examples in gradients over all data."""
+    """Return every method, each with `STEPS` minibatch gradients, or as many examples in gradients over all data."""
     posterior, n, size = task.posterior, task.posterior.num_data, task.batch_size
     half = {"num_samples": DRAWS, "burn_in": STEPS // 2, "thinning": STEPS // 2 // DRAWS, "batch_size": size}
     cycle = STEPS // DRAWS
     sampling_part = cycle - round(0.8 * cycle)
     leapfrog = 10
-    # A trajectory takes one gradient to start from, and one a leapfrog step.
+    # A trajectory takes one gradient to start from, and one per leapfrog step.
     trajectories = max(1, STEPS * size // n // (leapfrog + 1))
     exact_draws = min(DRAWS, (trajectories + 1) // 2)
     momentum = from_learning_rate(0.1, 0.1, n)
@@ -49,7 +49,16 @@ def methods(task: Task) -> list[Method]:
 
 
 def run(seed: int, progress: bool | None = None, out: Path | None = None) -> Iterator[Outcome]:
-    """Each method's outcome in turn; with `out`, the draws are kept there and a broken demo goes on."""
+    """Run each method in turn and yield its outcome.
+
+    Args:
+        seed: Decides all chains.
+        progress: Whether to show a bar; None shows one on a terminal.
+        out: A folder to keep the draws in, from which a demo that was stopped resumes.
+
+    Yields:
+        The outcome of each method.
+    """
     task = TASK.build()
     for number, method in enumerate(methods(task)):
         folder = None if out is None else out / "runs" / method.name.replace(" ", "-").lower()

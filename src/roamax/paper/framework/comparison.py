@@ -1,0 +1,180 @@
+"""Our numbers over seeds and the paper's, in the paper's layout, and whether its orderings hold."""
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from roamax.report.table import UNKNOWN, Cell, Table, cells
+
+Key = tuple[str, ...]
+SCORES = ("ACC", "NLL", "ECE", "KLD")
+"""The columns that most of the paper's tables have."""
+EPSILON_SQUARED = "epsilon²"
+"""What the paper calls the step size."""
+LENGTH = f"{EPSILON_SQUARED} or learning rate"
+"""The latter of deep ensembles."""
+BETTER = {"ACC": "max", "NLL": "min", "ECE": "min", "KLD": "max", "error barrier": "max", "NLL barrier": "max"}
+
+
+class Value(NamedTuple):
+    """A mean over seeds and its standard deviation; the latter is None where there was one seed."""
+
+    mean: float
+    sd: float | None = None
+
+    @classmethod
+    def over(cls, numbers: Sequence[float]) -> "Value":
+        """Return the mean and the standard deviation of one number per seed."""
+        spread = float(np.std(numbers, ddof=1)) if len(numbers) > 1 else None
+        return cls(float(np.mean(numbers)), spread)
+
+
+Row = Mapping[str, Value]
+Rows = Mapping[Key, Row]
+Places = list[tuple[Key, str]]
+Holds = bool | str | None
+"""Whether something holds here; "level" where that cannot be told from the noise, None where it was not measured."""
+
+
+def exceeds(first: Value | None, second: Value | None) -> Holds:
+    """Return whether the first mean is above the second.
+
+    They are level where they differ by less than the standard deviation of the difference between seeds.
+    """
+    if first is None or second is None:
+        return None
+    noise = math.hypot(first.sd or 0.0, second.sd or 0.0)
+    return "level" if abs(first.mean - second.mean) < noise else first.mean > second.mean
+
+
+def printed(columns: Sequence[str], rows: Mapping[Key, Sequence[Any]]) -> Rows:
+    """Return rows as the paper prints them.
+
+    Args:
+        columns: The names of what stands in each row; a row may be shorter.
+        rows: Numbers, or pairs of a number and its standard deviation, or None for a gap.
+
+    Returns:
+        The rows with their values by column.
+    """
+    return {
+        key: {
+            column: Value(*number) if isinstance(number, tuple) else Value(number)
+            for column, number in zip(columns, numbers, strict=False)
+            if number is not None
+        }
+        for key, numbers in rows.items()
+    }
+
+
+def finite(row: Row) -> dict[str, Value]:
+    """Return a row without what diverged."""
+    return {name: value for name, value in row.items() if math.isfinite(value.mean)}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Rows named by `heads`, with a column for each of `columns`: ours, and the paper's.
+
+    What is compared stands in the columns, or in the last of the names of a row; `better` says of the other side,
+    a column or the first name of a row, whether "max" or "min" is best; nothing where neither is.
+    """
+
+    title: str
+    heads: Key
+    columns: Key
+    rows: Rows
+    paper: Rows = field(default_factory=dict)
+    compared: Literal["columns", "rows"] = "columns"
+    better: Mapping[str, str] = field(default_factory=dict)
+    digits: int = 3
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the comparison as JSON holds it."""
+        sides = {
+            side: [{"row": key, "values": dict(row)} for key, row in rows.items()]
+            for side, rows in (("rows", self.rows), ("paper", self.paper))
+        }
+        plain = {name: getattr(self, name) for name in ("title", "heads", "columns", "compared", "digits")}
+        return plain | {"better": dict(self.better)} | sides
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> "Comparison":
+        """Return the comparison that `to_json` gave."""
+        names = {name: tuple(stored[name]) for name in ("heads", "columns")}
+        sides = {
+            side: {
+                tuple(entry["row"]): {
+                    name: Value(math.nan if mean is None else mean, sd) for name, (mean, sd) in entry["values"].items()
+                }
+                for entry in stored[side]
+            }
+            for side in ("rows", "paper")
+        }
+        return cls(**{**stored, **names, **sides})
+
+    def table(self) -> Table:
+        """Return the table: each row of ours, and the paper's below it where it has the row."""
+        ours, theirs = self._cells(self.rows), self._cells(self.paper)
+        lines = []
+        for key in dict.fromkeys([*self.rows, *self.paper]):
+            for side, shown, mark in ((self.rows, ours, ""), (self.paper, theirs, ", paper")):
+                if key in side or (self.paper and not mark):
+                    names = [*key[:-1], f"{key[-1]}{mark}"]
+                    row = [shown.get((key, column), Cell(UNKNOWN)) for column in self.columns]
+                    lines.append([*map(Cell, names), *row])
+        align = "l" * len(self.heads) + "r" * len(self.columns)
+        return Table(self.title, [*self.heads, *self.columns], align, lines)
+
+    def orderings(self) -> str:
+        """Say how many of the paper's orderings hold in our numbers, and name those that do not."""
+        held, level, failed, total = 0, 0, [], 0
+        for where, better, places in self._groups(self.paper):
+            paper, ours = (self._named(rows, places) for rows in (self.paper, self.rows))
+            # What is neither good nor bad has no order.
+            for (first, a), (second, b) in itertools.combinations(paper.items() if better else (), 2):
+                if a.mean == b.mean or first not in ours or second not in ours:
+                    continue
+                total += 1
+                lower, higher = (first, second) if a.mean < b.mean else (second, first)
+                holds = exceeds(ours[higher], ours[lower])
+                if holds == "level":
+                    level += 1
+                elif holds:
+                    held += 1
+                else:
+                    failed.append(f"{where}: {lower} below {higher}")
+        if total == 0:
+            return ""
+        noise = f", {level} cannot be told from the noise" if level else ""
+        rest = f" Not: {'; '.join(failed)}." if failed else ""
+        return f"{held} of the {total} orderings of the paper that are measured here hold{noise}.{rest}"
+
+    def _cells(self, rows: Rows) -> dict[tuple[Key, str], Cell]:
+        found: dict[tuple[Key, str], Cell] = {}
+        for _, better, places in self._groups(rows):
+            values = [rows[key].get(column) for key, column in places]
+            found |= zip(places, cells(values, f".{self.digits}f", better), strict=True)
+        return found
+
+    def _groups(self, rows: Rows) -> Iterator[tuple[str, str | None, Places]]:
+        """Yield what is compared with each other: where, which end is better, and the row and column of each."""
+        if self.compared == "columns":
+            for key in rows:
+                yield ", ".join(key), self.better.get(key[0]), [(key, column) for column in self.columns]
+            return
+        for prefix in dict.fromkeys(key[:-1] for key in rows):
+            keys = [key for key in rows if key[:-1] == prefix]
+            for column in self.columns:
+                yield ", ".join([*prefix, column]), self.better.get(column), [(key, column) for key in keys]
+
+    def _named(self, rows: Rows, places: Places) -> dict[str, Value]:
+        """Return the finite values of a group by the name of what is compared."""
+        found = {
+            column if self.compared == "columns" else key[-1]: rows.get(key, {}).get(column) for key, column in places
+        }
+        return finite({name: value for name, value in found.items() if value is not None})
