@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import roamax
 from roamax import BayesianClassifier, BayesianRegressor, models
 from roamax.errors import FileError, InputError
-from roamax.sklearn.parts import mixture_quantiles
+from roamax.sklearn.estimators import mixture_quantiles
 
 QUICK = {"num_chains": 1, "num_samples": 4, "burn_in": 200, "thinning": 20, "hidden": (8,), "random_state": 0}
 IRIS = load_iris(return_X_y=True)

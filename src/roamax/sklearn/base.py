@@ -1,4 +1,4 @@
-"""What classifier and regressor share: their arguments, how chains are run, and files."""
+"""The base of classifier and regressor: their arguments, how chains are run, and files."""
 
 import warnings
 from abc import ABCMeta, abstractmethod
@@ -18,8 +18,9 @@ from roamax.numerics import trees
 from roamax.samplers.registry import BY_CYCLES, FULL_BATCH, default_learning_rate, one_draw_a_cycle
 from roamax.sampling.draws import Draws
 from roamax.sampling.runner import sample
-from roamax.sklearn import files, parts
-from roamax.sklearn.parts import Defaults, Scaling
+from roamax.sklearn import build, saving
+from roamax.sklearn.build import Defaults
+from roamax.sklearn.scaling import Scaling
 from roamax.tasks import Task, make_task
 from roamax.types import Key, Sampler
 
@@ -33,6 +34,9 @@ directions; a preconditioner adapts to them.
 """
 RETRIES = 4
 """How often steps are made four times smaller when a chain diverges."""
+
+ROWS = 256, 1024
+"""Predictions are made for so many inputs at once, one program per size."""
 
 
 class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
@@ -86,13 +90,13 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
         self._see_targets(y, classes)
         self.input_scaling_ = Scaling.of(x, self.standardize)
         self.input_shape_ = x.shape[1:]
-        self.hidden_ = tuple(parts.default_hidden(len(x)) if self.hidden is None else self.hidden)
+        self.hidden_ = tuple(build.default_hidden(len(x)) if self.hidden is None else self.hidden)
         self.draws_ = self._sample(x, y, None)
         return self
 
-    def _go_on(self, X: Any, y: Any) -> Self:
+    def _resume(self, X: Any, y: Any) -> Self:
         x, y = self._read(X, y, reset=False)
-        self.draws_ = parts.joined(self.draws_, self._sample(x, y, self.draws_))
+        self.draws_ = _joined(self.draws_, self._sample(x, y, self.draws_))
         return self
 
     def _read(self, X: Any, y: Any, reset: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -122,7 +126,7 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
         train = (self.input_scaling_.forward(x), self._targets(y))
         batch_size = len(x) if self.batch_size is None else min(self.batch_size, len(x))
         prior = self._defaults.prior if self.prior is None else self.prior
-        log_prior = prior if callable(prior) else parts.default_prior(float(prior))
+        log_prior = prior if callable(prior) else build.default_prior(float(prior))
         task = make_task(
             type(self).__name__, self._network(), train, train, train, log_prior=log_prior, batch_size=batch_size
         )
@@ -155,7 +159,7 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
     def _run(self, key: Key, task: Task, options: Mapping[str, Any], before: Draws | None) -> Draws:
         burn_in = self.burn_in if before is None else 0
         steps = burn_in + self.num_samples * self.thinning
-        sampler = parts.build_sampler(self.sampler, task, steps, self.num_samples, options)
+        sampler = build.build_sampler(self.sampler, task, steps, self.num_samples, options)
         by_cycles = one_draw_a_cycle(sampler) if self.sampler in BY_CYCLES else None
         # Members of an ensemble start anew; chains go on from where they were.
         starts_anew = before is None or sampler.settings.get("restarts")
@@ -176,7 +180,7 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
         """Inputs to predict at, as the network takes them, filled up to a round number; and how many there are."""
         check_is_fitted(self)
         x: Any = validate_data(self, X, reset=False, **self._input_rules())
-        return parts.filled_up(self.input_scaling_.forward(x)), len(x)
+        return _filled_up(self.input_scaling_.forward(x)), len(x)
 
     def save(self, folder: str | Path) -> None:
         """Write the fitted estimator to a folder: JSON and safetensors, nothing that could run when it is read."""
@@ -188,12 +192,12 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
         if hasattr(self, "feature_names_in_"):
             facts["feature_names_in"] = self.feature_names_in_.tolist()
         params = self.get_params(deep=False)
-        files.write(folder, type(self).__name__, params, facts | self._target_facts(), arrays)
+        saving.write(folder, type(self).__name__, params, facts | self._target_facts(), arrays)
 
     @classmethod
     def load(cls, folder: str | Path, **objects: Any) -> Self:
         """The estimator that `save` wrote. Arguments that were objects of your own are given again, by name."""
-        params, facts, arrays = files.read(folder, cls.__name__, objects)
+        params, facts, arrays = saving.read(folder, cls.__name__, objects)
         loaded = cls(**params)
         loaded.hidden_, loaded.input_shape_ = tuple(facts["hidden"]), tuple(facts["input_shape"])
         loaded.n_features_in_ = facts["n_features_in"]
@@ -204,7 +208,7 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
         loaded._take_target_facts(facts)
         example = jax.ShapeDtypeStruct((1, *loaded.input_shape_), np.float32)
         like = jax.eval_shape(loaded._network().init, jax.random.key(0), example)
-        loaded.draws_ = files.as_draws(folder, arrays, like)
+        loaded.draws_ = saving.as_draws(folder, arrays, like)
         return loaded
 
     def _scalings(self) -> tuple[str, ...]:
@@ -217,3 +221,15 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
     @abstractmethod
     def _take_target_facts(self, facts: Mapping[str, Any]) -> None:
         """Take what `_target_facts` gave."""
+
+
+def _joined(first: Draws, second: Draws) -> Draws:
+    """Return the draws of the same chains, one run after the other."""
+    parts = first.positions, second.positions
+    return Draws.from_positions(jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *parts))
+
+
+def _filled_up(x: np.ndarray) -> np.ndarray:
+    """Repeat the last row up to a round number, so that few programs serve all numbers of inputs."""
+    rows = next((rows for rows in ROWS if len(x) <= rows), -(-len(x) // ROWS[-1]) * ROWS[-1])
+    return x[np.minimum(np.arange(rows), len(x) - 1)]

@@ -10,9 +10,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from roamax.errors import check
 from roamax.evaluation.predict import Normal, predict, predict_draws
 from roamax.models import Model
-from roamax.sklearn import parts
+from roamax.sklearn import build
 from roamax.sklearn.base import CLASSIFICATION, REGRESSION, BayesianEstimator
-from roamax.sklearn.parts import Scaling
+from roamax.sklearn.scaling import Scaling
 
 
 class BayesianClassifier(ClassifierMixin, BayesianEstimator):
@@ -47,7 +47,7 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
         Chains go on from their last draws without burn-in, on the data given now: usually those of before. Scaling
         stays that of the first call. `classes` lists all labels there can be, where the first `y` lacks some.
         """
-        return self._go_on(X, y) if hasattr(self, "draws_") else self._fit(X, y, classes)
+        return self._resume(X, y) if hasattr(self, "draws_") else self._fit(X, y, classes)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """The probability of each class, in the order of `classes_`."""
@@ -79,7 +79,7 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
         return np.searchsorted(self.classes_, y).astype(np.int32)
 
     def _network(self) -> Model:
-        return parts.network(self.model, self.hidden_, len(self.classes_), classes=True)
+        return build.network(self.model, self.hidden_, len(self.classes_), classes=True)
 
     def _target_facts(self) -> dict[str, Any]:
         return {"classes": self.classes_.tolist(), "classes_dtype": self.classes_.dtype.str}
@@ -107,7 +107,7 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         Chains go on from their last draws without burn-in, on the data given now: usually those of before. Scaling
         stays that of the first call.
         """
-        return self._go_on(X, y) if hasattr(self, "draws_") else self._fit(X, y)
+        return self._resume(X, y) if hasattr(self, "draws_") else self._fit(X, y)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """The mean of the predictive distribution, and with `return_std` its standard deviation, noise included."""
@@ -124,7 +124,7 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         levels = np.asarray(quantiles, float)
         good = levels.ndim == 1 and bool(np.all((levels > 0) & (levels < 1)))
         check(good, "quantiles", "be a list of numbers in (0, 1)", quantiles)
-        return parts.mixture_quantiles(*self._draw_moments(X), levels)
+        return mixture_quantiles(*self._draw_moments(X), levels)
 
     def _draw_moments(self, X: Any) -> Normal:
         """Mean and standard deviation of each draw, (draws of all chains, inputs)."""
@@ -158,7 +158,7 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
 
     def _network(self) -> Model:
         outputs = self.target_scaling_.mean.size
-        return parts.network(self.model, self.hidden_, outputs, classes=False)
+        return build.network(self.model, self.hidden_, outputs, classes=False)
 
     def _scalings(self) -> tuple[str, ...]:
         return ("input_scaling_", "target_scaling_")
@@ -168,3 +168,19 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
 
     def _take_target_facts(self, facts: Mapping[str, Any]) -> None:
         pass
+
+
+def mixture_quantiles(means: np.ndarray, stds: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """Compute quantiles of equal mixtures of Gaussians along the first axis, (..., levels), by bisecting their CDF."""
+    from scipy.special import ndtr, ndtri
+
+    # A quantile of a mixture lies between the least and the greatest of its members' own.
+    own = means[..., None] + stds[..., None] * ndtri(levels)
+    low, high = own.min(axis=0), own.max(axis=0)
+    for _ in range(50):
+        middle = 0.5 * (low + high)
+        below = np.mean(
+            [ndtr((middle - m[..., None]) / s[..., None]) for m, s in zip(means, stds, strict=True)], axis=0
+        )
+        low, high = np.where(below < levels, middle, low), np.where(below < levels, high, middle)
+    return 0.5 * (low + high)

@@ -1,0 +1,97 @@
+"""The network, the prior and the sampler that an estimator's arguments stand for.
+
+Functions are made once for the same settings, so that a second fit to data of the same shape compiles nothing.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
+
+import jax
+
+from roamax import models, priors
+from roamax.errors import check
+from roamax.models import Model
+from roamax.posterior import Posterior
+from roamax.samplers.registry import named_sampler
+from roamax.tasks import Task
+from roamax.types import Key, Params, Sampler
+
+
+class Defaults(NamedTuple):
+    """What stands for None in an estimator's arguments."""
+
+    temperature: float
+    prior: float
+
+
+def default_hidden(num_data: int) -> tuple[int, ...]:
+    """Return the widths of the default network: a second layer pays where there are data for it."""
+    return (100,) if num_data < 1000 else (100, 100)
+
+
+def network(model: Model | str | None, hidden: Sequence[int], outputs: int, *, classes: bool) -> Model:
+    """Return the network: the default, one of the zoo by name, or the user's."""
+    if isinstance(model, Model):
+        return model
+    check(model is None or isinstance(model, str), "model", "be a roamax.models.Model, a name or None", model)
+    name = model or ("mlp" if classes else "mlp_regression")
+    known = models.options(name)
+    wanted = {"num_classes": outputs, "outputs": outputs, "hidden": tuple(hidden)}
+    return models.get(name, **{option: value for option, value in wanted.items() if option in known})
+
+
+@cache
+def default_prior(scale: float) -> Callable[[Params], jax.Array]:
+    """Return the prior for a number: see `roamax.priors.fan_in_gaussian`."""
+    return priors.fan_in_gaussian(scale=scale)
+
+
+def build_sampler(
+    sampler: str | Sampler | Callable[[Posterior], Sampler],
+    task: Task,
+    num_steps: int,
+    num_samples: int,
+    options: Mapping[str, Any],
+) -> Sampler:
+    """Build the sampler for a task: by its name, from a function of the posterior, or as it is."""
+    if isinstance(sampler, Sampler):
+        return sampler
+    if not isinstance(sampler, str):
+        check(callable(sampler), "sampler", "be a name, a roamax.Sampler or a function of a posterior", sampler)
+        return _from_function(sampler, task.posterior)
+    arguments = (sampler, task.posterior, task.init, task.is_regression, num_steps, num_samples)
+    chosen = tuple(sorted(options.items()))
+    try:
+        hash(chosen)
+    except TypeError:
+        return _by_name.__wrapped__(*arguments, chosen)
+    return _by_name(*arguments, chosen)
+
+
+@lru_cache(maxsize=64)
+def _from_function(sampler: Callable[[Posterior], Sampler], posterior: Posterior) -> Sampler:
+    built = sampler(posterior)
+    check(isinstance(built, Sampler), "sampler", "return a roamax.Sampler", type(built).__name__)
+    return built
+
+
+@lru_cache(maxsize=64)
+def _by_name(
+    name: str,
+    posterior: Posterior,
+    init: Callable[[Key], Params],
+    regression: bool,
+    num_steps: int,
+    num_samples: int,
+    options: tuple[tuple[str, Any], ...],
+) -> Sampler:
+    return named_sampler(
+        name,
+        posterior,
+        num_steps=num_steps,
+        num_samples=num_samples,
+        init=init,
+        regression=regression,
+        **dict(options),
+    )
