@@ -4,11 +4,12 @@ import functools
 import importlib
 import inspect
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roamax.errors import InputError, lookup, nearest
-from roamax.models.adapters import from_linen
-from roamax.models.model import Model
+
+if TYPE_CHECKING:
+    from roamax.models.model import Model
 
 
 class Record(NamedTuple):
@@ -18,7 +19,7 @@ class Record(NamedTuple):
     tokens: bool = False
 
 
-# By module, so that a name is known, and a misspelt one refused, before flax is imported.
+# By module, so that a name is known, and a misspelt one refused, before JAX and flax are imported.
 MODELS = {
     "mlp": Record("mlp"),
     "mlp_regression": Record("mlp"),
@@ -43,7 +44,7 @@ def options(name: str) -> dict[str, Any]:
     return {option: entry.default for option, entry in inspect.signature(_function(name)).parameters.items()}
 
 
-def get(name: str, **chosen: Any) -> Model:
+def get(name: str, **chosen: Any) -> "Model":
     """Return the model of that name.
 
     The same name and options give the same function objects, so that what was compiled for one task is
@@ -64,7 +65,9 @@ def get(name: str, **chosen: Any) -> Model:
 
 
 @functools.cache
-def _build(name: str, chosen: tuple[tuple[str, Any], ...]) -> Model:
+def _build(name: str, chosen: tuple[tuple[str, Any], ...]) -> "Model":
+    from roamax.models.adapters import from_linen
+
     return from_linen(_function(name)(**dict(chosen)), name=name, tokens=MODELS[name].tokens)
 
 
