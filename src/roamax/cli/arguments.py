@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import tyro
 
@@ -61,5 +61,10 @@ DataDir = Annotated[
 RunFolder = Annotated[Path, tyro.conf.arg(metavar="DIR")]
 Words = Annotated[tuple[str, ...], tyro.conf.arg(help_behavior_hint="")]
 """Any number of words, by default none."""
+Engine = Literal["local", "ray"]
+Address = Annotated[
+    str | None,
+    tyro.conf.arg(metavar="ADDRESS", help="The Ray cluster's address.", help_behavior_hint="(default: one is started)"),
+]
 Flag = Annotated[bool, tyro.conf.arg(help_behavior_hint="")]
 """Off unless it is there."""

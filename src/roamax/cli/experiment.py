@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from roamax.cli.arguments import Experiment, Json, Quiet, RunFolder, Seed, Words
+from roamax.cli.arguments import Address, Engine, Experiment, Json, Quiet, RunFolder, Seed, Words
 
 Folder = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
 
@@ -18,10 +18,8 @@ def experiment(
     seeds: int = 3,
     weights: Annotated[Words, tyro.conf.arg(metavar="METHOD=FILE ...")] = (),
     problems: Annotated[Words, tyro.conf.arg(metavar="NAME ...")] = (),
-    engine: Literal["local", "ray"] = "local",
-    address: Annotated[
-        str | None, tyro.conf.arg(metavar="ADDRESS", help_behavior_hint="(default: started here)")
-    ] = None,
+    engine: Engine = "local",
+    address: Address = None,
     workers: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: one per core)")] = None,
     seed: Seed = 0,
     quiet: Quiet = False,
@@ -48,7 +46,6 @@ def experiment(
         weights: Weights for learned methods, instead of the pretrained ones.
         problems: Run only these problems, such as cifar10.
         engine: Where chains run: in processes of this machine, or as tasks of a Ray cluster.
-        address: The Ray cluster's address.
         workers: Processes that run chains here, each on its own core; 1 leaves them to this process.
     """
     from roamax.cli.start import start_jax

@@ -3,15 +3,13 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import tyro
 
-from roamax.cli.arguments import Json, Quiet, RunFolder
+from roamax.cli.arguments import Address, Engine, Json, Quiet, RunFolder
 from roamax.meta.config import TrainConfig
 from roamax.meta.presets import PRESETS
-
-Engine = Literal["local", "ray"]
 
 
 def _command(name: str) -> Callable[..., None]:
@@ -20,9 +18,7 @@ def _command(name: str) -> Callable[..., None]:
         config: Annotated[TrainConfig, tyro.conf.arg(name="")] = PRESETS[name],
         engine: Engine = "local",
         devices: int = 2,
-        address: Annotated[
-            str | None, tyro.conf.arg(metavar="ADDRESS", help_behavior_hint="(default: started here)")
-        ] = None,
+        address: Address = None,
         quiet: Quiet = False,
         json: Json = False,
     ) -> None:
@@ -42,7 +38,6 @@ def _command(name: str) -> Callable[..., None]:
         config: The run's settings.
         engine: Where unrolls run: in this process, or on a Ray cluster.
         devices: CPU devices that the local engine spreads unrolls over.
-        address: The Ray cluster's address.
     """
     return command
 

@@ -1,4 +1,4 @@
-"""What every command that computes does first."""
+"""The start of every command that computes."""
 
 import contextlib
 from pathlib import Path
