@@ -7,7 +7,7 @@ from typing import Any
 from benchmarks import growth
 from roamax.errors import FileError
 from roamax.host import files
-from roamax.report.figures import INK, image, new_figure
+from roamax.report.figures import image, legend, new_figure
 from roamax.report.table import Column, from_records, markdown
 
 Results = Mapping[str, Any]
@@ -128,12 +128,12 @@ def draw(results: Results) -> Any:
               "draws": (draws, "peak memory / MB"), "inner steps": (inner, "seconds a pair")}  # fmt: skip
     for label, (axis, value) in labels.items():
         axis.set_xscale("log")
-        axis.set_xlabel(label, fontsize=8)
-        axis.set_ylabel(value, fontsize=8)
+        axis.set_xlabel(label)
+        axis.set_ylabel(value)
     for axis in (parameters, chains, inner):
         axis.set_yscale("log")
     draws.set_ylim(bottom=0)
-    parameters.legend(fontsize=7, frameon=False, labelcolor=INK)
+    legend(parameters)
     return figure
 
 

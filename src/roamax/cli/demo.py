@@ -52,7 +52,7 @@ def demo(out: RunFolder = Path("demo"), seed: Seed = 0, quiet: Quiet = False, js
     tables = {o.name: metrics.reliability(metrics.average(o.log_probs), o.labels) for o in outcomes}
     pictures = [
         Figure("nll", figures.nll_against_draws({o.name: o.nll_by_draws() for o in outcomes}),
-               "Predictive performance against the number of draws",
+               "Predictive performance vs. the number of draws",
                "Negative log-likelihood of the averaged prediction on held-out digits; lower is better."),
         Figure("reliability", figures.reliability_diagrams(tables), "Reliability",
                "How often predictions of a given confidence are right. On the diagonal they are as good as they say; "

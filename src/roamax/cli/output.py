@@ -13,7 +13,7 @@ def print_table(table: Table) -> None:
 
     console, shown = Console(), terminal(table)
     needed = console.measure(shown, options=console.options.update(max_width=1000)).minimum
-    console.print(shown, width=max(console.width, needed), crop=False)
+    Console(width=max(console.width, needed)).print(shown)
 
 
 def print_json(value: Any) -> None:

@@ -14,7 +14,7 @@ from roamax.paper.framework.chain import Chain
 from roamax.paper.framework.comparison import Comparison, Value, printed
 from roamax.paper.framework.lab import Lab, Record, averaged
 from roamax.paper.framework.results import Findings
-from roamax.report.figures import INK, new_figure
+from roamax.report.figures import legend, new_figure
 
 METHODS = ("DE", "cSGMCMC", "L2E")
 SEVERITIES = (1, 2, 3, 4, 5)
@@ -65,7 +65,7 @@ def _figure(rows: dict[tuple[str, str], dict[str, Value]]) -> Any:
     for (_, name), row in rows.items():
         means, spreads = zip(*((row[str(s)].mean, row[str(s)].sd or 0) for s in SEVERITIES), strict=True)
         axis.errorbar(SEVERITIES, means, spreads, marker="o", markersize=3, label=name)
-    axis.set_xlabel("severity", fontsize=8)
-    axis.set_ylabel("accuracy", fontsize=8)
-    axis.legend(fontsize=7, frameon=False, labelcolor=INK)
+    axis.set_xlabel("severity")
+    axis.set_ylabel("accuracy")
+    legend(axis)
     return figure

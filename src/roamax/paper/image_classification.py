@@ -14,7 +14,7 @@ from roamax.paper.framework.lab import Lab, Record, averaged, methods_as_columns
 from roamax.paper.framework.problems import IMAGES
 from roamax.paper.framework.results import Findings
 from roamax.paper.hmc_fidelity import published_hmc
-from roamax.report.figures import INK, new_figure
+from roamax.report.figures import INK, legend, new_figure
 
 METHODS = ("DE", "cSGMCMC", "Meta-SGMCMC", "L2E")
 
@@ -78,8 +78,8 @@ def _figure(curves: Mapping[tuple[str, str], Any], rows: Mapping[tuple[str, str]
                 axis.fill_between(found[0]["draws"], mean - spread, mean + spread, alpha=0.2, color=color)
             if "HMC" in rows.get((key.upper(), label), {}):
                 lines["HMC"] = axis.axhline(rows[key.upper(), label]["HMC"].mean, color=INK, linestyle="--")
-            axis.set_xlabel("number of draws", fontsize=8)
-            axis.set_ylabel(f"test {key.upper()}", fontsize=8)
+            axis.set_xlabel("number of draws")
+            axis.set_ylabel(f"test {key.upper()}")
         axes[0, column].set_title(label, fontsize=9)
-    axes[0, 0].legend(list(lines.values()), list(lines), fontsize=7, frameon=False, labelcolor=INK)
+    legend(axes[0, 0], list(lines.values()), list(lines))
     return figure

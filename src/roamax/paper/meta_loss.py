@@ -12,7 +12,7 @@ from roamax.meta import PRESETS, Stage, TrainConfig
 from roamax.paper.framework.comparison import EPSILON_SQUARED, Comparison, Rows, Value
 from roamax.paper.framework.lab import Lab
 from roamax.paper.framework.results import Findings
-from roamax.report.figures import INK, new_figure
+from roamax.report.figures import legend, new_figure
 
 OUTER_STEPS = 80
 """At cpu scale."""
@@ -94,7 +94,7 @@ def _figure(curves: dict[str, dict[str, list[float]]]) -> Any:
         for label, losses in runs.items():
             axis.plot(range(1, len(losses) + 1), losses, linewidth=1, label=label)
         axis.set_title(name, fontsize=9)
-        axis.set_xlabel("outer step", fontsize=8)
-        axis.set_ylabel("meta-loss", fontsize=8)
-        axis.legend(fontsize=7, frameon=False, labelcolor=INK)
+        axis.set_xlabel("outer step")
+        axis.set_ylabel("meta-loss")
+        legend(axis)
     return figure

@@ -117,5 +117,5 @@ def _figure(nll: Rows) -> Any:
         axis.set_ylim(0.5 - len(shown), 0.5)
         axis.set_yticks([-place for place in range(len(shown))], shown, fontsize=7)
         axis.set_title(label, fontsize=9)
-        axis.set_xlabel("test NLL", fontsize=8)
+        axis.set_xlabel("test NLL")
     return figure

@@ -14,7 +14,7 @@ from roamax.paper.framework.comparison import Comparison, Value, exceeds
 from roamax.paper.framework.lab import Lab
 from roamax.paper.framework.problems import Problem
 from roamax.paper.framework.results import Findings
-from roamax.report.figures import INK, new_figure
+from roamax.report.figures import colorbar, legend, new_figure
 from roamax.tasks import Task
 
 METHODS = ("DE", "cSGMCMC", "L2E")
@@ -90,9 +90,9 @@ def _steps(records: Mapping[tuple[str, str], landscape.StepNorms]) -> Any:
                 axis.plot(_smoothed(np.asarray(values)), linewidth=1, label=name)
         for axis, text in zip(row, (r"$\|\Delta\theta\|^2$", "training NLL"), strict=True):
             axis.set_yscale("log")
-            axis.set_xlabel("step", fontsize=8)
-            axis.set_ylabel(f"{label}: {text}", fontsize=8)
-    axes[0, 0].legend(fontsize=7, frameon=False, labelcolor=INK)
+            axis.set_xlabel("step")
+            axis.set_ylabel(f"{label}: {text}")
+    legend(axes[0, 0])
     return figure
 
 
@@ -110,7 +110,7 @@ def _contours(found: landscape.NetworkContours) -> Any:
         for axis, grid, value in zip(row, grids, fixed, strict=True):
             filled = axis.contourf(found.axis, found.axis, grid, levels=12, cmap="viridis")
             axis.set_title(f"{symbol} at {letter} = {value:g}", fontsize=8)
-            axis.set_xlabel(across, fontsize=8)
-            axis.set_ylabel(up, fontsize=8)
-            figure.colorbar(filled, ax=axis, shrink=0.8).ax.tick_params(colors=INK, labelsize=7)
+            axis.set_xlabel(across)
+            axis.set_ylabel(up)
+            colorbar(figure, axis, filled)
     return figure

@@ -1,4 +1,4 @@
-"""Figures of runs side by side. Each returns a matplotlib figure that reads on a light and on a dark page."""
+"""Figures that compare runs. Each is a matplotlib figure that reads on a light and on a dark page."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ INK = "#7a8190"
 
 
 def new_figure(columns: int = 1, rows: int = 1, width: float = 4.2, height: float = 3.2) -> tuple[Any, Any]:
-    """A figure without a background of its own, and its axes."""
+    """Return a figure without a background, and its axes."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
@@ -22,13 +22,25 @@ def new_figure(columns: int = 1, rows: int = 1, width: float = 4.2, height: floa
     for axis in axes.flat:
         axis.patch.set_alpha(0)
         axis.tick_params(which="both", colors=INK, labelsize=8)
-        axis.xaxis.label.set_color(INK)
-        axis.yaxis.label.set_color(INK)
         axis.title.set_color(INK)
+        for label in (axis.xaxis.label, axis.yaxis.label):
+            label.set(color=INK, fontsize=8)
         for side, spine in axis.spines.items():
             spine.set_color(INK)
             spine.set_visible(side in ("left", "bottom"))
     return figure, axes
+
+
+def legend(axis: Any, *entries: Any, **options: Any) -> None:
+    """Add a small legend without a frame."""
+    axis.legend(*entries, fontsize=7, frameon=False, labelcolor=INK, **options)
+
+
+def colorbar(figure: Any, axis: Any, drawn: Any, label: str = "") -> None:
+    """Add the scale of colours of what was drawn on an axis."""
+    bar = figure.colorbar(drawn, ax=axis, shrink=0.8)
+    bar.ax.tick_params(colors=INK, labelsize=7)
+    bar.set_label(label, color=INK, fontsize=8)
 
 
 def image(figure: Any, kind: str, dpi: int = 150, **options: Any) -> bytes:
@@ -39,7 +51,7 @@ def image(figure: Any, kind: str, dpi: int = 150, **options: Any) -> bytes:
 
 
 def nll_against_draws(curves: Mapping[str, Sequence[float]]) -> Any:
-    """NLL of the Bayesian model average over the first 1, 2, ... draws, one line a method."""
+    """Draw the NLL of the Bayesian model average over the first 1, 2, ... draws, one line per method."""
     figure, axes = new_figure(width=6.4, height=3.6)
     axis = axes[0, 0]
     for name, values in curves.items():
@@ -47,12 +59,12 @@ def nll_against_draws(curves: Mapping[str, Sequence[float]]) -> Any:
     axis.set_xlabel("number of draws")
     axis.set_ylabel("test NLL of the average")
     axis.set_yscale("log")
-    axis.legend(fontsize=7, frameon=False, labelcolor=INK, ncols=2)
+    legend(axis, ncols=2)
     return figure
 
 
 def reliability_diagrams(tables: Mapping[str, Reliability]) -> Any:
-    """Accuracy against confidence, one panel a method; the share of examples in a bin is its bar's opacity."""
+    """Draw accuracy vs. confidence, one panel per method; the share of examples in a bin is its bar's opacity."""
     columns = min(4, len(tables))
     rows = -(-len(tables) // columns)
     figure, axes = new_figure(columns, rows, width=2.4, height=2.4)
@@ -70,25 +82,26 @@ def reliability_diagrams(tables: Mapping[str, Reliability]) -> Any:
         axis.set_title(name, fontsize=8)
         axis.set_xlim(0, 1)
         axis.set_ylim(0, 1)
-        axis.set_xlabel("confidence", fontsize=8)
-        axis.set_ylabel("accuracy", fontsize=8)
+        axis.set_xlabel("confidence")
+        axis.set_ylabel("accuracy")
     return figure
 
 
 def scores_against_draws(curves: Mapping[str, Mapping[str, Sequence[float]]]) -> Any:
-    """Accuracy, NLL and ECE of the average against the number of draws, one line a run."""
+    """Draw accuracy, NLL and ECE of the average vs. the number of draws, one line per run."""
     figure, axes = new_figure(3, width=3.0, height=2.8)
     for axis, (key, label) in zip(axes.flat, (("acc", "accuracy"), ("nll", "NLL"), ("ece", "ECE")), strict=True):
         for name, curve in curves.items():
             axis.plot(curve["draws"], curve[key], marker="o", markersize=3, linewidth=1.2, label=name)
-        axis.set_xlabel("number of draws", fontsize=8)
-        axis.set_ylabel(f"test {label}", fontsize=8)
-    axes[0, 0].legend(fontsize=7, frameon=False, labelcolor=INK)
+        axis.set_xlabel("number of draws")
+        axis.set_ylabel(f"test {label}")
+    legend(axes[0, 0])
     return figure
 
 
 def confidence_histograms(runs: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Any:
-    """How confident each run is on its own test data and on foreign data, one row a run, one column a data set."""
+    """Draw how confident each run (a row) is on its own test data and out of distribution (a data set per column)."""
+    labels = {"known": "in distribution", "foreign": "out of distribution"}
     names = list(dict.fromkeys(name for found in runs.values() for name in found))
     figure, axes = new_figure(len(names), len(runs), width=3.2, height=2.2)
     for row, (run, found) in zip(axes, runs.items(), strict=True):
@@ -96,11 +109,11 @@ def confidence_histograms(runs: Mapping[str, Mapping[str, Mapping[str, Any]]]) -
             if name not in found:
                 axis.set_visible(False)
                 continue
-            for kind, colour in (("known", "#3b82c4"), ("foreign", "#e07b39")):
+            for (kind, label), colour in zip(labels.items(), ("#3b82c4", "#e07b39"), strict=True):
                 density = np.asarray(found[name]["confidence"][kind])
                 edges = np.linspace(0, 1, len(density) + 1)
-                axis.stairs(density, edges, fill=True, alpha=0.5, color=colour, label=kind)
-            axis.set_title(f"{run} against {name}: AUROC {found[name]['auroc']:.3f}", fontsize=8)
-            axis.set_xlabel("confidence", fontsize=8)
-    axes[0, 0].legend(fontsize=7, frameon=False, labelcolor=INK)
+                axis.stairs(density, edges, fill=True, alpha=0.5, color=colour, label=label)
+            axis.set_title(f"{run} vs. {name}: AUROC {found[name]['auroc']:.3f}", fontsize=8)
+            axis.set_xlabel("confidence")
+    legend(axes[0, 0])
     return figure

@@ -1,29 +1,28 @@
-"""Figures of where draws lie and how chains went, one panel a run."""
+"""Figures of where draws lie and how chains went, one panel per run."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from roamax.report.figures import INK, new_figure
+from roamax.report.figures import colorbar, legend, new_figure
 
 Runs = Mapping[str, Mapping[str, Any]]
 
 
 def cosine_matrices(runs: Runs) -> Any:
-    """Cosine similarity between the draws of each run."""
+    """Draw the cosine similarity between the draws of each run."""
     figure, axes = new_figure(len(runs), width=2.8, height=2.6)
     for axis, (name, run) in zip(axes.flat, runs.items(), strict=True):
         image = axis.imshow(np.asarray(run["space"]["cosine"]), vmin=0, vmax=1, cmap="viridis")
         axis.set_title(name, fontsize=8)
-        axis.set_xlabel("draw", fontsize=8)
-        colours = figure.colorbar(image, ax=axis, shrink=0.8)
-        colours.ax.tick_params(colors=INK, labelsize=7)
+        axis.set_xlabel("draw")
+        colorbar(figure, axis, image)
     return figure
 
 
 def error_surfaces(runs: Runs) -> Any:
-    """Test error on the plane through three draws of each run, which are marked."""
+    """Draw the test error on the plane through three draws of each run, which are marked."""
     shown = {name: run for name, run in runs.items() if "surface" in run["space"]}
     figure, axes = new_figure(len(shown), width=3.2, height=2.8)
     for axis, (name, run) in zip(axes.flat, shown.items(), strict=True):
@@ -31,14 +30,12 @@ def error_surfaces(runs: Runs) -> Any:
         filled = axis.contourf(surface["a"], surface["b"], 100 * surface["error"], levels=12, cmap="magma_r")
         axis.plot(*surface["points"].T, "o", color="white", markeredgecolor="black", markersize=5, linestyle="")
         axis.set_title(name, fontsize=8)
-        colours = figure.colorbar(filled, ax=axis, shrink=0.8)
-        colours.ax.tick_params(colors=INK, labelsize=7)
-        colours.set_label("test error / %", color=INK, fontsize=8)
+        colorbar(figure, axis, filled, "test error / %")
     return figure
 
 
 def error_paths(runs: Runs) -> Any:
-    """Test error along the straight line between successive draws of each run."""
+    """Draw the test error along the straight line between successive draws of each run."""
     shown = {name: run for name, run in runs.items() if "segments" in run["space"]}
     figure, axes = new_figure(len(shown), width=2.8, height=2.6)
     for axis, (name, run) in zip(axes.flat, shown.items(), strict=True):
@@ -47,13 +44,13 @@ def error_paths(runs: Runs) -> Any:
             axis.plot(segments["t"], 100 * np.asarray(path), linewidth=1, alpha=0.8)
         barrier = 100 * float(np.mean(segments["error_barrier"]))
         axis.set_title(f"{name}: mean barrier {barrier:.1f} %", fontsize=8)
-        axis.set_xlabel("from one draw to the next", fontsize=8)
-        axis.set_ylabel("test error / %", fontsize=8)
+        axis.set_xlabel("from one draw to the next")
+        axis.set_ylabel("test error / %")
     return figure
 
 
 def traces(runs: Runs) -> Any:
-    """NLL of single draws and norm of the position over the run, one line a chain."""
+    """Draw the NLL of single draws and the norm of the position over the run, one line per chain."""
     figure, axes = new_figure(2, width=4.2, height=2.8)
     for number, (name, run) in enumerate(runs.items()):
         for axis, key in zip(axes.flat, ("nll", "norm"), strict=True):
@@ -61,14 +58,14 @@ def traces(runs: Runs) -> Any:
                 label = name if chain == 0 else None
                 axis.plot(run["traces"]["step"], values, color=f"C{number}", linewidth=1, label=label)
     for axis, label in zip(axes.flat, ("test NLL of single draws", "norm of the parameters"), strict=True):
-        axis.set_xlabel("step", fontsize=8)
-        axis.set_ylabel(label, fontsize=8)
-    axes[0, 0].legend(fontsize=7, frameon=False, labelcolor=INK)
+        axis.set_xlabel("step")
+        axis.set_ylabel(label)
+    legend(axes[0, 0])
     return figure
 
 
 def rhat_by_layer(runs: Runs) -> Any:
-    """The share of each layer's parameters whose cR-hat is under 1.1."""
+    """Draw the share of each layer's parameters whose cR-hat is under 1.1."""
     figure, axes = new_figure(width=6.4, height=3.2)
     axis = axes[0, 0]
     labels: list[str] = []
@@ -82,6 +79,6 @@ def rhat_by_layer(runs: Runs) -> Any:
         axis.plot(range(len(labels)), values, marker="o", markersize=3, color=f"C{number}", label=name)
     axis.set_xticks(range(len(labels)), labels, rotation=60, ha="right", fontsize=7)
     axis.set_ylim(-0.03, 1.03)
-    axis.set_ylabel("share with cR-hat < 1.1", fontsize=8)
-    axis.legend(fontsize=7, frameon=False, labelcolor=INK)
+    axis.set_ylabel("share with cR-hat < 1.1")
+    legend(axis)
     return figure

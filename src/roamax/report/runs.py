@@ -1,4 +1,4 @@
-"""The page of one or several runs side by side, from their `metrics.json` records."""
+"""The page that compares runs, from their `metrics.json` records."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -39,7 +39,14 @@ def write_runs_page(
     made_by: Mapping[str, Any],
     progress: bool | None = None,
 ) -> None:
-    """Write the page for records by name."""
+    """Write the page that compares runs.
+
+    Args:
+        path: The page's file.
+        records: What `metrics.json` holds of each run, by a name for it.
+        made_by: What `runs.provenance` says.
+        progress: Whether to show a bar; None shows one on a terminal.
+    """
     classifies = all("by_draws" in record for record in records.values())
     columns = CLASSIFICATION if classifies else REGRESSION
     rows = [_row(name, record) for name, record in records.items()]
@@ -66,14 +73,14 @@ def _figures(records: Mapping[str, Mapping[str, Any]]) -> Sequence[Figure]:
     curves = {name: record["by_draws"] for name, record in records.items()}
     tables = {name: _reliability(record["reliability"]) for name, record in records.items()}
     shown = [
-        Figure("draws", figures.scores_against_draws(curves), "Performance against the number of draws",
+        Figure("draws", figures.scores_against_draws(curves), "Performance vs. the number of draws",
                "Scores of the averaged prediction over the first draws."),
         Figure("reliability", figures.reliability_diagrams(tables), "Reliability",
                "How often predictions of a given confidence are right; strong bars hold more of the examples."),
     ]  # fmt: skip
-    foreign = {name: record["ood"] for name, record in records.items() if record.get("ood")}
-    if foreign:
-        shown.append(Figure("ood", figures.confidence_histograms(foreign), "Foreign inputs",
+    outside = {name: record["ood"] for name, record in records.items() if record.get("ood")}
+    if outside:
+        shown.append(Figure("ood", figures.confidence_histograms(outside), "Out-of-distribution inputs",
                             "Confidence on the run's own test data and on data of another kind."))  # fmt: skip
     several = {name: record for name, record in records.items() if record["num_samples"] >= 2}
     if several:
@@ -87,7 +94,7 @@ def _figures(records: Mapping[str, Mapping[str, Any]]) -> Sequence[Figure]:
         shown.append(Figure("surface", geometry.error_surfaces(several), "Error surface",
                             "Test error on the plane through three draws of a chain."))  # fmt: skip
     shown += [
-        Figure("traces", geometry.traces(records), "Traces", "One line a chain."),
+        Figure("traces", geometry.traces(records), "Traces", "One line per chain."),
         Figure("rhat", geometry.rhat_by_layer(records), "Mixing by layer",
                "Share of parameters with cR-hat under 1.1. Units of a network may be swapped without changing what it "
                "computes, so this can look worse than mixing in function space."),

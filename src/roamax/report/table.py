@@ -103,7 +103,7 @@ def terminal(table: Table) -> Any:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    shown = RichTable(title=table.title, title_justify="left", box=None, pad_edge=False)
+    shown = RichTable(title=Text(table.title) if table.title else None, title_justify="left", box=None, pad_edge=False)
     last = len(table.headings) - 1
     for number, (heading, side) in enumerate(zip(table.headings, table.align, strict=True)):
         shown.add_column(Text(heading), justify="left" if side == "l" else "right", no_wrap=number != last)

@@ -66,7 +66,7 @@ class Chain(NamedTuple):
 
     @property
     def log_probs(self) -> np.ndarray:
-        """Each draw's log-probabilities on the test set, kept beside the draws."""
+        """Each draw's log-probabilities on the test set, kept in the chain's folder."""
         path = self.folder / "predictions.safetensors"
         if not path.exists():
             begun = time.monotonic()
@@ -80,7 +80,7 @@ class Chain(NamedTuple):
 
     @property
     def space(self) -> dict[str, Any]:
-        """The geometry of the draws as `evaluation.space` has it, kept beside them."""
+        """The geometry of the draws as `evaluate.space` has it, kept in the chain's folder."""
         path = self.folder / "space.json"
         if not path.exists():
             begun = time.monotonic()

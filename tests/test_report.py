@@ -1,0 +1,74 @@
+"""Tables in every format, the page that shows one, and JSON that programs can read."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from roamax.cli.output import print_table
+from roamax.host import files
+from roamax.report.figures import new_figure
+from roamax.report.page import Figure, write_page
+from roamax.report.table import Column, cells, from_records, latex, markdown
+
+COLUMNS = [Column("name", "run"), Column("nll", "N|LL_%", ".2f", "min"), Column("count", "draws", ",d")]
+RECORDS = [
+    {"name": "a<b>&[c]", "nll": 0.301, "count": 1000},
+    {"name": "~x_1", "nll": 0.299, "count": None},
+    {"name": "y", "nll": math.nan, "count": 5},
+]
+
+
+def test_the_best_are_those_that_read_like_the_best():
+    table = from_records(COLUMNS, RECORDS)
+    assert [row[1] for row in table.rows] == [("0.30", True), ("0.30", True), ("–", False)]
+    assert table.align == "lrr"
+    assert [cell.is_best for cell in cells([1.0, None], ".1f", "max")] == [False, False], "nothing to compare with"
+    assert [cell.is_best for cell in cells([1.0, 2.0], ".1f")] == [False, False], "neither end is better"
+    assert cells([(0.5, 0.1), (0.7, None)], ".1f", "max") == [("0.5 ± 0.1", False), ("0.7", True)]
+
+
+def test_every_format_escapes_what_it_would_read_as_its_own():
+    table = from_records(COLUMNS, RECORDS)
+    assert markdown(table).splitlines() == [
+        "| run | N\\|LL_% | draws |",
+        "| --- | --- | --- |",
+        "| a<b>&[c] | **0.30** | 1,000 |",
+        "| ~x_1 | **0.30** | – |",
+        "| y | – | 5 |",
+    ]
+    assert r"run & N|LL\_\% & draws \\" in latex(table)
+    assert r"\textasciitilde{}x\_1 & \textbf{0.30} & -- \\" in latex(table)
+
+
+def test_a_table_wider_than_the_terminal_keeps_its_numbers(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "20")
+    print_table(from_records(COLUMNS, RECORDS, "[bold]Runs"))
+    shown = capsys.readouterr().out
+    assert "a<b>&[c]" in shown
+    assert shown.count("0.30") == 2
+    assert "1,000" in shown
+    assert "[bold]Runs" in shown
+
+
+def test_a_page_escapes_its_texts_and_needs_no_other_file(tmp_path):
+    figure, axes = new_figure()
+    axes[0, 0].plot([0, 1])
+    made_by = {"command": "roamax <report>", "seed": 3, "versions": {"jax": "0.1"}}
+    entry = Figure("line", figure, 'a "line"', "x & y")
+    write_page(tmp_path / "page.html", "a < b", "lead", from_records(COLUMNS, RECORDS), [entry], made_by, False)
+    page = (tmp_path / "page.html").read_text()
+    assert "<h1>a &lt; b</h1>" in page
+    assert '<td class="l">a&lt;b&gt;&amp;[c]</td><td class="r best">0.30</td>' in page
+    assert '<svg role="img" aria-label="a &#34;line&#34;"' in page
+    assert "<figcaption>x &amp; y</figcaption>" in page
+    assert "<code>roamax &lt;report&gt;</code>, seed 3.\njax 0.1." in page
+    assert (tmp_path / "line.pdf").read_bytes().startswith(b"%PDF")
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, np.float32(math.nan)])
+def test_json_has_null_for_what_it_cannot_hold(tmp_path, bad):
+    files.write_json(tmp_path / "x.json", {"a": bad, "b": [np.float32(0.5), 2]})
+    text = (tmp_path / "x.json").read_text()
+    assert json.loads(text, parse_constant=pytest.fail) == {"a": None, "b": [0.5, 2]}
