@@ -19,11 +19,11 @@ print(json.dumps(getattr(importlib.import_module(module), name)(*json.loads(argu
 
 
 class Failed(RuntimeError):
-    """What ran apart did not come to its end; the message is the last thing it said."""
+    """A call in another process failed; the message is the last line that it wrote."""
 
 
 def call(function: Callable[..., Any], *arguments: Any, devices: int = 1) -> Any:
-    """What a function of a module returns, as JSON holds it, where the CPU is `devices` devices to JAX."""
+    """Call a function of a module in a new process, with `devices` CPU devices, and return its result through JSON."""
     words = [sys.executable, "-c", CODE, function.__module__, function.__name__, json.dumps(arguments)]
     process = subprocess.run(words, capture_output=True, text=True, env=environment(devices))
     if process.returncode:
@@ -32,7 +32,7 @@ def call(function: Callable[..., Any], *arguments: Any, devices: int = 1) -> Any
 
 
 def environment(devices: int = 1, cache: Path | None = None) -> dict[str, str]:
-    """The environment of such a process; its compiled programs are kept in `cache`, or where ours are."""
+    """Return the environment of such a process; its compiled programs are kept in `cache`, or where ours are."""
     # Where JAX shortens tracebacks, the last line is not the error but a word about that.
     found = {**os.environ, "JAX_NUM_CPU_DEVICES": str(devices), "JAX_TRACEBACK_FILTERING": "off"}
     kept = cache or jax.config.values["jax_compilation_cache_dir"]
@@ -40,7 +40,7 @@ def environment(devices: int = 1, cache: Path | None = None) -> dict[str, str]:
 
 
 def peak_megabytes() -> float:
-    """The most memory that this process has had."""
+    """Return the most memory that this process has had."""
     status = Path("/proc/self/status")
     if status.exists():
         # What the system's call tells counts in the process that started this one.

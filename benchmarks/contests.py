@@ -20,7 +20,7 @@ from roamax.sampling.runner import sample
 
 
 def runner() -> Contest:
-    """`roamax.sample` with SGHMC, draws to disk, beside a bare optax loop over batches of the same data."""
+    """Compare `roamax.sample` with SGHMC, draws to disk, with a bare optax loop over batches of the same data."""
     import optax
 
     steps, work = 600, network("cnn_fashion", (28, 28, 1), count=10_000)
@@ -56,7 +56,7 @@ def runner() -> Contest:
 
 
 def learned(name: str, shape: tuple[int, ...], steps: int, at_most: float) -> Contest:
-    """A step of L2E beside one of SGHMC."""
+    """Compare a step of L2E with one of SGHMC."""
     work = network(name, shape)
     weights = l2e_family(**SETTINGS).init(jax.random.key(0))
     samplers = {"L2E": l2e(work.posterior, weights, **SETTINGS), "SGHMC": sghmc(work.posterior, **SETTINGS)}
@@ -65,7 +65,7 @@ def learned(name: str, shape: tuple[int, ...], steps: int, at_most: float) -> Co
 
 
 def digits_run(chains: int, steps: int) -> Callable[[], Draws]:
-    """Chains of a perceptron on digits, as a turn."""
+    """Return a turn that runs chains of a perceptron on digits."""
     from roamax.tasks import TaskSpec
 
     task = TaskSpec("digits", "mlp", {"hidden": [64]}, batch_size=64).build()
@@ -76,7 +76,7 @@ def digits_run(chains: int, steps: int) -> Callable[[], Draws]:
 
 
 def four_chains() -> Contest:
-    """Four chains side by side beside one, a perceptron on digits."""
+    """Compare four parallel chains with one, a perceptron on digits."""
     steps = 2000
     contestants = {"four chains": digits_run(4, steps), "one chain": digits_run(1, steps)}
     return Contest("four chains against one, perceptron on digits, a device for each", contestants,
@@ -84,7 +84,7 @@ def four_chains() -> Contest:
 
 
 def predictions() -> Contest:
-    """`predict` with 100 draws on 10,000 images beside the forward passes alone."""
+    """Compare `predict` with 100 draws on 10,000 images with the forward passes alone."""
     draws, size, work = 100, BATCH_SIZE, network("mlp", (28, 28, 1), count=10_000, hidden=[64])
     kept = Draws.from_positions(jax.tree.map(lambda leaf: jnp.stack([leaf] * draws)[None], work.position))
     forward = jax.jit(work.apply)
@@ -101,14 +101,14 @@ def predictions() -> Contest:
 
 
 def prediction_memory() -> Contest:
-    """The peak memory of sampling to disk and predicting, by the number of draws."""
+    """Compare the peak memory of sampling to disk and predicting for two numbers of draws."""
     contestants = {f"{draws:,} draws": partial(_megabytes, draws) for draws in (1000, 10)}
     return Contest("peak memory of sampling to disk and predicting, 1,000 draws against 10", contestants,
                    Mark("1,000 draws", "10 draws", at_most=1.05), unit="MB", measure=result_of)  # fmt: skip
 
 
 def sample_and_predict(draws: int) -> dict[str, float]:
-    """The peak memory of this process after so many draws of 50,000 parameters were taken, kept on disk and used."""
+    """Take draws of 50,000 parameters to disk, predict with them, and return the peak memory of this process."""
     work = network("mlp", (28, 28, 1), count=10_000, hidden=[64])
     sampler = sghmc(work.posterior, **SETTINGS)
     with tempfile.TemporaryDirectory() as folder:

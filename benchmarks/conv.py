@@ -47,7 +47,7 @@ Measure = Callable[[Turn], float]
 
 
 class Layer(NamedTuple):
-    """A convolution and what it is applied to."""
+    """A convolution and the images it is applied to."""
 
     channels: int
     features: int
@@ -75,7 +75,7 @@ OTHERS = [
 
 
 def jax_run(convolve: Callable[..., Any], layer: Layer, steps: int) -> Turn:
-    """A compiled loop in which each step moves the images and the kernel along their gradients."""
+    """Return a compiled loop in which each step moves the images and the kernel along their gradients."""
     import jax
 
     size, window = layer.size, layer.window

@@ -30,7 +30,7 @@ def patches(x: jax.Array) -> jax.Array:
     return jnp.concatenate(shifted, axis=3).reshape(-1, 9 * channels)
 
 
-def columns_beside(x: jax.Array) -> jax.Array:
+def neighbour_columns(x: jax.Array) -> jax.Array:
     width = x.shape[2]
     x = padded(x, 0, 1)
     return jnp.concatenate([x[:, :, j : j + width] for j in NEAR], axis=3)
@@ -54,11 +54,11 @@ def patches_product(x: jax.Array, kernel: jax.Array) -> jax.Array:
 
 
 def rows_summed(x: jax.Array, kernel: jax.Array) -> jax.Array:
-    """Columns beside each other times the kernels of all rows; then the three rows of results, shifted, are added."""
+    """Multiply neighbouring columns by the kernels of all rows; then add the three rows of results, shifted."""
     features = kernel.shape[3]
     matrix = kernel.transpose(1, 2, 0, 3).reshape(-1, 3 * features)
-    beside = columns_beside(x)
-    z = padded((beside.reshape(-1, beside.shape[3]) @ matrix).reshape(*x.shape[:3], -1), 1, 0)
+    near = neighbour_columns(x)
+    z = padded((near.reshape(-1, near.shape[3]) @ matrix).reshape(*x.shape[:3], -1), 1, 0)
     return sum(z[:, i : i + x.shape[1], :, i * features : (i + 1) * features] for i in NEAR)  # type: ignore
 
 
@@ -83,15 +83,15 @@ def nine_gradients(x: jax.Array, g: jax.Array) -> jax.Array:
     return jnp.stack(products).reshape(3, 3, x.shape[3], -1)
 
 
-def rows_beside(g: jax.Array) -> jax.Array:
+def neighbour_rows(g: jax.Array) -> jax.Array:
     height = g.shape[1]
     g = padded(g, 1, 0)
     return jnp.concatenate([g[:, 2 - i : 2 - i + height] for i in NEAR], axis=3)
 
 
 def columns_by_rows(x: jax.Array, g: jax.Array, stack: int = 1) -> jax.Array:
-    """One product, or a stack of products whose results are added."""
-    left, right = (images.reshape(stack, -1, images.shape[3]) for images in (columns_beside(x), rows_beside(g)))
+    """Compute one product, or a stack of products whose results are added."""
+    left, right = (images.reshape(stack, -1, images.shape[3]) for images in (neighbour_columns(x), neighbour_rows(g)))
     product = sum(lax.dot_general(left, right, (((1,), (1,)), ((0,), (0,)))))
     return product.reshape(3, x.shape[3], 3, g.shape[3]).transpose(2, 0, 1, 3)
 
@@ -100,12 +100,12 @@ def transposed_columns_by_rows(x: jax.Array, g: jax.Array) -> jax.Array:
     channels, width = x.shape[3], x.shape[2]
     turned = jnp.pad(lax.optimization_barrier(x.transpose(3, 0, 1, 2)), ((0, 0), (0, 0), (0, 0), (1, 1)))
     left = jnp.concatenate([turned[..., j : j + width] for j in NEAR]).reshape(3 * channels, -1)
-    product = left @ rows_beside(g).reshape(-1, 3 * g.shape[3])
+    product = left @ neighbour_rows(g).reshape(-1, 3 * g.shape[3])
     return product.reshape(3, channels, 3, -1).transpose(2, 0, 1, 3)
 
 
 def images_as_channels(x: jax.Array, g: jax.Array) -> jax.Array:
-    """The convolution of XLA's own gradient, in the layout that its forward convolution likes."""
+    """Compute the convolution of XLA's own gradient, in the layout that its forward convolution likes."""
     left, right = lax.optimization_barrier((x.transpose(3, 1, 2, 0), g.transpose(1, 2, 0, 3)))
     padding = ((1, 1), (1, 1))
     product = lax.conv_general_dilated(left, right, (1, 1), padding, dimension_numbers=("NHWC", "HWIO", "NHWC"))

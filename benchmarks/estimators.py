@@ -36,7 +36,7 @@ DECAYS = [1e-4, 1e-2, 1e-1, 1.0]
 
 
 def splits(name, seed):
-    """Training and test rows; see the top of this file."""
+    """Return training and test rows; see the top of this file."""
     x, y = getattr(datasets, f"load_{name}")(return_X_y=True)
     labels = y if name in CLASSES else None
 
@@ -103,7 +103,7 @@ def score_regressor(estimator, x, y, x_test, y_test):
 
 
 def measure(name, seeds):
-    """For each estimator its scores, a list with one number per seed."""
+    """Return the scores of each estimator, a list with one number per seed."""
     make, score = (classifiers, score_classifier) if name in CLASSES else (regressors, score_regressor)
     table = {}
     for seed in range(seeds):

@@ -24,7 +24,7 @@ INNER_STEPS = (40, 120, 400, 1200)
 
 
 def limits(rounds: int) -> dict[str, float]:
-    """The most that the machine does: floating-point operations of a matrix product, bytes to and from memory."""
+    """Measure the machine's limits: floating-point operations of a matrix product, bytes to and from memory."""
     side, length = 1024, 2**25
     square = jnp.ones((side, side))
     product = jax.jit(jnp.dot)
@@ -38,24 +38,24 @@ def limits(rounds: int) -> dict[str, float]:
 
 
 def network_flops(widths: Sequence[int] = WIDTHS, passes: int = 2) -> int:
-    """Operations of the learned network for one parameter: a product and a sum for each weight, in each pass."""
+    """Count the learned network's operations per parameter: a product and a sum per weight, in each pass."""
     return passes * 2 * sum(a * b for a, b in pairwise(widths))
 
 
 def state_floats(sampler: str) -> int:
-    """Numbers that a sampler keeps for each parameter: the position, its momentum, and L2E's running averages."""
+    """Count the numbers that a sampler keeps per parameter: position, momentum, and L2E's running averages."""
     return 2 + (len(DECAYS) if sampler == "L2E" else 0)
 
 
 def least_seconds(sampler: str, parameters: float, flops: float, bandwidth: float) -> float:
-    """The roofline: no step can read and write its state, or compute its network, in less."""
+    """Return the roofline: no step can read and write its state, or compute its network, in less."""
     moved = 2 * FLOAT * state_floats(sampler) * parameters / bandwidth
     computed = network_flops() * parameters / flops if sampler == "L2E" else 0.0
     return max(moved, computed)
 
 
 def by_parameters(rounds: int) -> Rows:
-    """The time of a step against parameters, on an energy that costs next to nothing, and the memory it takes."""
+    """Measure time and memory per step against parameters, on an energy that costs next to nothing."""
     rows = []
     for count in PARAMETERS:
         steps = max(1, min(100, 10**6 // count))
@@ -66,13 +66,18 @@ def by_parameters(rounds: int) -> Rows:
         for name, sampler in samplers.items():
             spread = Spread.of([seconds / steps for seconds in found[name]])
             rows.append(
-                {"parameters": count, "sampler": name, **spread._asdict(), "floats": floats_a_parameter(sampler, count)}
+                {
+                    "parameters": count,
+                    "sampler": name,
+                    **spread._asdict(),
+                    "floats": floats_per_parameter(sampler, count),
+                }
             )
     return rows
 
 
 def by_chains(rounds: int) -> Rows:
-    """The time of a step of all chains against their number, a perceptron on digits."""
+    """Measure the time per step of all chains against their number, a perceptron on digits."""
     steps = 400
     found = take_turns({str(count): contests.digits_run(count, steps) for count in CHAINS}, rounds)
     return [
@@ -81,26 +86,26 @@ def by_chains(rounds: int) -> Rows:
 
 
 def by_draws(rounds: int) -> Rows:
-    """The peak memory of sampling to disk and predicting, against the number of draws."""
+    """Measure the peak memory of sampling to disk and predicting, against the number of draws."""
     # Compiling takes memory, too: the first process fills the cache of programs for the others.
     apart.call(contests.sample_and_predict, DRAWS[0])
     return _apart("draws", DRAWS, contests.sample_and_predict)
 
 
 def by_inner_steps(rounds: int) -> Rows:
-    """The time and the peak memory of an antithetic pair of meta-training, against inner steps."""
+    """Measure time and peak memory of an antithetic pair of meta-training, against inner steps."""
     return _apart("inner_steps", INNER_STEPS, pairs.cost_of_pair)
 
 
 def bare_samplers() -> dict[str, Sampler]:
-    """SGHMC and L2E on an energy that costs next to nothing, so that a step is the sampler's own work."""
+    """Return SGHMC and L2E on an energy that costs next to nothing, so that a step is the sampler's own work."""
     posterior = Posterior(lambda theta, batch: jnp.zeros(1), lambda theta: -0.5 * jnp.sum(theta**2), 1)
     weights = l2e_family(**SETTINGS).init(jax.random.key(0))
     return {"SGHMC": sghmc(posterior, **SETTINGS), "L2E": l2e(posterior, weights, **SETTINGS)}
 
 
-def floats_a_parameter(sampler: Sampler, count: int) -> float:
-    """The peak memory of a compiled step that writes the new state over the old, in numbers for each parameter."""
+def floats_per_parameter(sampler: Sampler, count: int) -> float:
+    """Return the peak memory of a compiled step that writes the new state over the old, in floats per parameter."""
     position = jax.ShapeDtypeStruct((count,), jnp.float32)
     state = jax.eval_shape(sampler.init, jax.random.key(0), position)
     step = jax.jit(sampler.step, donate_argnums=1)

@@ -120,14 +120,14 @@ def measure_pairs(rounds, steps):
         taken = take_turns(contestants, rounds)
         best = {who: min(seconds) for who, seconds in taken.items()}
         member_ms = {who: seconds / (2 * steps) * 1e3 for who, seconds in best.items()}
-        rows.append({"network": name, "ms a step and member": member_ms, "ratio": best["plain"] / best["roamax"]})
-        print(f"{name:22s} {member_ms['roamax']:7.2f} ms a step and member, straightforward {member_ms['plain']:7.2f}; "
-              f"{rows[-1]['ratio']:.2f} times as fast")  # fmt: skip
+        rows.append({"network": name, "ms per step and member": member_ms, "ratio": best["plain"] / best["roamax"]})
+        print(f"{name:22s} {member_ms['roamax']:7.2f} ms per step and member, straightforward "
+              f"{member_ms['plain']:7.2f}; {rows[-1]['ratio']:.2f} times as fast")  # fmt: skip
     return rows
 
 
 def recipe_configs():
-    """The staged recipe and evolution strategies alone, on perceptrons of the cpu tasks."""
+    """Return the staged recipe and evolution strategies alone, on perceptrons of the cpu tasks."""
     shared = TrainConfig(
         tasks="cpu", step_size=math.sqrt(2e-5), friction=0.1, output_scale=0.1, init_scale=0.1,
         valid_only=PERCEPTRONS, valid_problems=6, valid_every=10, valid_steps=1000,
@@ -159,18 +159,18 @@ def measure_recipe(runs):
 
 
 def new_lows(curve):
-    """The points of a curve that are lower than all before them, but for the start."""
+    """Return the points of a curve that are lower than all before them, but for the start."""
     return [point for number, point in enumerate(curve[1:], 1) if point[0] < min(loss for loss, _ in curve[:number])]
 
 
 def steps_done(out):
-    """The outer steps of a run, 0 where there is none."""
+    """Return the number of outer steps of a run, 0 where there is none."""
     path = out / "log.csv"
     return int(log.read_rows(path)[-1].step) if path.exists() else 0
 
 
 def validations(out):
-    """The validation losses of a run, each with the gradient evaluations spent by then."""
+    """Return the validation losses of a run, each with the gradient evaluations spent by then."""
     rows = [row for row in log.read_rows(out / "log.csv") if row.validation != ""]
     return [(float(row.validation), int(row.inner_gradients)) for row in rows]
 

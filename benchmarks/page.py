@@ -36,16 +36,16 @@ Dashed is what the machine cannot do faster, as measured in the same run: {gflop
 compute a network on each parameter, {flops:,} operations.
 """
 SAMPLER_COLUMNS = [Column("parameters", "parameters", ",d"), Column("sampler", "sampler"), Column("step", "step"),
-                   Column("each", "a parameter"), Column("limit", "of the limit"),
-                   Column("floats", "memory / floats a parameter", ".1f")]  # fmt: skip
-CHAIN_COLUMNS = [Column("chains", "chains", "d"), Column("step", "step of all"), Column("each", "a chain")]
+                   Column("each", "per parameter"), Column("limit", "of the limit"),
+                   Column("floats", "memory / floats per parameter", ".1f")]  # fmt: skip
+CHAIN_COLUMNS = [Column("chains", "chains", "d"), Column("step", "step of all"), Column("each", "per chain")]
 DRAW_COLUMNS = [Column("draws", "draws", ",d"), Column("megabytes", "peak memory / MB", ".0f")]
-INNER_COLUMNS = [Column("inner_steps", "inner steps", ",d"), Column("pair", "a pair"), Column("each", "a step"),
+INNER_COLUMNS = [Column("inner_steps", "inner steps", ",d"), Column("pair", "pair"), Column("each", "per step"),
                  Column("megabytes", "peak memory / MB", ".0f")]  # fmt: skip
 
 
 def write_page(file: Path, out: Path) -> Path | None:
-    """Write the page, the JSON beside it, and the figure, whose path is returned, to a folder beside it."""
+    """Write the page, the JSON and a folder with the figure next to it; return the figure's path."""
     results = files.read_json(file)
     if not isinstance(results, dict) or not isinstance(results.get("entries"), dict):
         raise FileError(f"{file} is not of `python -m benchmarks`.")
@@ -59,7 +59,7 @@ def write_page(file: Path, out: Path) -> Path | None:
 
 
 def page_text(results: Results, out: Path) -> str:
-    """The page in Markdown."""
+    """Return the page in Markdown."""
     versions = ", ".join(f"{name} {number}" for name, number in results["versions"].items())
     machine = f"{results['machine']['cores']} cores of {results['machine']['processor']}"
     text = HEAD.format(machine=machine, versions=versions, data=out.with_suffix(".json").name,
@@ -78,12 +78,12 @@ def page_text(results: Results, out: Path) -> str:
 
 
 def contest_rows(results: Results) -> list[dict[str, Any]]:
-    """A row for each contest that was held."""
+    """Return one row per contest that was held."""
     return [_row(name, record) for name, record in results["entries"].items() if "mark" in record]
 
 
 def growth_tables(results: Results) -> list[tuple[str, Sequence[Column], list[dict[str, Any]]]]:
-    """Titles, columns and rows of the tables of growth."""
+    """Return titles, columns and rows of the tables of growth."""
     limits = results["entries"]["limits"]
 
     def limit(row: Mapping[str, Any]) -> float:
@@ -111,7 +111,7 @@ def growth_tables(results: Results) -> list[tuple[str, Sequence[Column], list[di
 
 
 def draw(results: Results) -> Any:
-    """The figure: time against parameters and chains, memory against draws, time against inner steps."""
+    """Draw time against parameters and chains, memory against draws, and time against inner steps."""
     figure, axes = new_figure(2, 2, width=4.4, height=3.1)
     parameters, chains, draws, inner = axes.flat
     limits = results["entries"]["limits"]
@@ -124,8 +124,8 @@ def draw(results: Results) -> Any:
     _line(chains, _rows(results, "by-chains"), "chains", "median")
     _line(draws, _rows(results, "by-draws"), "draws", "megabytes")
     _line(inner, _rows(results, "by-inner-steps"), "inner_steps", "seconds")
-    labels = {"parameters": (parameters, "seconds a step"), "chains": (chains, "seconds a step of all"),
-              "draws": (draws, "peak memory / MB"), "inner steps": (inner, "seconds a pair")}  # fmt: skip
+    labels = {"parameters": (parameters, "seconds per step"), "chains": (chains, "seconds per step of all"),
+              "draws": (draws, "peak memory / MB"), "inner steps": (inner, "seconds per pair")}  # fmt: skip
     for label, (axis, value) in labels.items():
         axis.set_xscale("log")
         axis.set_xlabel(label)
@@ -138,7 +138,7 @@ def draw(results: Results) -> Any:
 
 
 def seconds(value: float) -> str:
-    """A time in the unit that suits it."""
+    """Return a time as text, in the unit that suits it."""
     for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
         if value >= scale:
             return f"{value / scale:.3g} {unit}"
@@ -177,7 +177,7 @@ def _rows(results: Results, name: str) -> list[dict[str, Any]]:
 
 
 def _grown(results: Results) -> bool:
-    """Whether all of growth was measured."""
+    """Return whether all of growth was measured."""
     entries = results["entries"]
     return "flops" in entries.get("limits", {}) and all(
         "rows" in entries.get(name, {}) for name in ("by-parameters", "by-chains", "by-draws", "by-inner-steps")

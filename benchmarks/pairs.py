@@ -19,7 +19,7 @@ DRAWS = 2
 
 
 def network_tasks(channels: int, depth: int, count: int = 4096) -> tasks.TaskDistribution:
-    """A task of the paper's kind; its images are noise, which takes the same time."""
+    """Return a task of the paper's kind; its images are noise, which takes the same time."""
     rng = np.random.default_rng(0)
     parts = [(rng.random((n, 28, 28, 1), np.float32), rng.integers(0, 10, n)) for n in (count, 128, 128)]
     model = models.get("cnn", channels=channels, depth=depth)
@@ -27,14 +27,14 @@ def network_tasks(channels: int, depth: int, count: int = 4096) -> tasks.TaskDis
 
 
 def pair_config(steps: int) -> TrainConfig:
-    """Evolution strategies with one pair over unrolls of `steps`."""
+    """Return a configuration of evolution strategies with one pair over unrolls of `steps`."""
     return TrainConfig(stages=(Stage("es", 1, steps, DRAWS, steps // (2 * DRAWS)),))
 
 
 def pair_runner(
     config: TrainConfig, distribution: tasks.TaskDistribution, devices: Sequence[Any] | None = None
 ) -> Callable[[], Any]:
-    """A turn of one antithetic pair."""
+    """Return a turn of one antithetic pair."""
     engine = LocalEngine(config, distribution, devices)
     weights = initial_weights(config, make_family(config, config.step_size), jax.random.key(0))
     names = distribution.names()
@@ -47,7 +47,7 @@ def pair_runner(
 
 
 def two_devices() -> Contest:
-    """A pair on one device beside the same on two; a process of two CPU devices is needed."""
+    """Compare a pair on one device with the same on two; needs a process with two CPU devices."""
     steps, distribution = 100, network_tasks(8, 3)
     config = pair_config(steps)
     contestants = {
@@ -59,7 +59,7 @@ def two_devices() -> Contest:
 
 
 def cost_of_pair(steps: int) -> dict[str, float]:
-    """The seconds of a pair that is compiled, and the peak memory of this process."""
+    """Measure the seconds of a compiled pair, and the peak memory of this process."""
     run = pair_runner(pair_config(steps), network_tasks(4, 1))
     run()
     begun = time.perf_counter()

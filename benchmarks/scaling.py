@@ -15,22 +15,22 @@ PARAMETERS = (10**6, 10**7, 10**8, 10**9)
 DEVICES = (1, 8, 64)
 WORKERS = (16, 256, 4096)
 GRADIENT_FLOPS = 6
-"""Operations for a parameter and example: two forward, four backward, where a weight is used once."""
+"""Operations per parameter and example: two forward, four backward, where a weight is used once."""
 WHOLE_FLOATS = 3
-"""What every device holds of each parameter as a whole: the position, its gradient, the position to come."""
+"""Floats per parameter that every device holds as a whole: position, gradient, next position."""
 WORK_FLOATS = 9 + 2 * 32
 """Scratch of the learned update for each parameter of a share: its features, and two layers of hidden units."""
 
 
 class Accelerator(NamedTuple):
-    """What a device and the links between devices do, in round numbers of a data centre."""
+    """Speeds of a device and of the links between devices, in round numbers of a data centre."""
 
     flops: float = 50e12
-    """Operations a second that a network reaches, not the peak."""
+    """Operations per second that a network reaches, not the peak."""
     memory: float = 2e12
-    """Bytes a second to and from memory."""
+    """Bytes per second to and from memory."""
     link: float = 200e9
-    """Bytes a second that a device sends to the next."""
+    """Bytes per second that a device sends to the next."""
     latency: float = 20e-6
     """Seconds that a collective takes however little it carries."""
 
@@ -52,12 +52,12 @@ class Cost(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """The whole step, where nothing overlaps."""
+        """Return the seconds of the whole step, where nothing overlaps."""
         return self.gradient + self.update + self.communication
 
 
 def collectives(parameters: int, tensors: int) -> list[Collective]:
-    """Those of a sharded step of L2E with two passes.
+    """Return the collectives of a sharded step of L2E with two passes.
 
     The gradient of each device's examples is summed; the mean squares of nine features of each tensor, then that of
     the new momentum; and the new position is gathered.
@@ -72,7 +72,7 @@ def collectives(parameters: int, tensors: int) -> list[Collective]:
 
 
 def seconds_of(collective: Collective, devices: int, accelerator: Accelerator) -> float:
-    """A ring: every device sends all but its share of the numbers, and for a sum once more."""
+    """Return the seconds of a ring: every device sends all but its share of the numbers, and for a sum once more."""
     if devices == 1:
         return 0.0
     turns = 2 if collective.kind == "all-reduce" else 1
@@ -89,7 +89,7 @@ def step(
     sampler: str = "L2E",
     accelerator: Accelerator | None = None,
 ) -> Cost:
-    """A step of SGHMC, all of it on every device, or of L2E, whose state and network are spread over the devices.
+    """Return the cost of a step of SGHMC, whole on every device, or of L2E, whose state and network are shared.
 
     In both each device takes its share of the examples.
     """
@@ -105,7 +105,7 @@ def step(
 
 
 def floats_held(parameters: int, devices: int, sampler: str = "L2E") -> float:
-    """The numbers that a device holds at the peak of a step, activations aside."""
+    """Count the numbers that a device holds at the peak of a step, activations aside."""
     if sampler != "L2E":
         return (state_floats(sampler) + 2) * parameters
     own = state_floats("L2E") - 1 + WORK_FLOATS
@@ -113,7 +113,7 @@ def floats_held(parameters: int, devices: int, sampler: str = "L2E") -> float:
 
 
 def busy_share(workers: int, unroll_seconds: float, message_seconds: float = 1e-3) -> float:
-    """The share of their time that Ray workers compute, where the driver starts and collects jobs one by one.
+    """Return the share of time that Ray workers compute, where the driver starts and collects jobs one by one.
 
     A job is a task's name, a key and a sign; what comes back is a few numbers. So a message takes the same time however
     large the task, and thousands of workers wait for it only as long as the driver needs for all of them.
@@ -122,7 +122,7 @@ def busy_share(workers: int, unroll_seconds: float, message_seconds: float = 1e-
 
 
 def step_table() -> str:
-    """Steps from 10⁶ to 10⁹ parameters, in Markdown."""
+    """Return a table of steps from 10⁶ to 10⁹ parameters, in Markdown."""
     rows: list[dict[str, Any]] = []
     for parameters in PARAMETERS:
         for devices in DEVICES:
@@ -133,12 +133,12 @@ def step_table() -> str:
     columns = [Column("parameters", "parameters", ",d"), Column("devices", "devices", "d"),
                Column("gradient", "gradient / ms", ".3g"), Column("update", "update / ms", ".3g"),
                Column("communication", "sent / ms", ".3g"), Column("seconds", "step / ms", ".3g"),
-               Column("ratio", "against SGHMC", ".2f"), Column("memory", "GB a device", ".3g")]  # fmt: skip
+               Column("ratio", "against SGHMC", ".2f"), Column("memory", "GB per device", ".3g")]  # fmt: skip
     return markdown(from_records(columns, rows))
 
 
 def worker_table() -> str:
-    """The share of time that workers compute, by their number and the length of a job, in Markdown."""
+    """Return a table of the share of time that workers compute, by their number and the length of a job."""
     lengths = (1.0, 15.0, 120.0)
     columns = [Column("workers", "workers", ",d"), *(Column(str(s), f"jobs of {s:g} s", ".0%") for s in lengths)]
     rows = [{"workers": count, **{str(s): busy_share(count, s) for s in lengths}} for count in WORKERS]

@@ -18,20 +18,20 @@ PATIENCE = 300.0
 
 
 def help_text() -> Contest:
-    """`roamax --help`."""
+    """Measure `roamax --help`."""
     return Contest("seconds to `roamax --help`", {"roamax --help": partial(_python, COMMAND, "--help")},
                    Mark("roamax --help", kind="value", at_most=0.7))  # fmt: skip
 
 
 def importing() -> Contest:
-    """`import roamax`, with what sampling takes, beside `import jax`."""
+    """Compare `import roamax`, with what sampling takes, with `import jax`."""
     contestants = {"import roamax": partial(_python, IMPORT), "import jax": partial(_python, "import jax, jax.numpy")}
     return Contest("seconds that `import roamax` takes beyond `import jax`", contestants,
                    Mark("import roamax", "import jax", "difference", at_most=0.3))  # fmt: skip
 
 
 def second_start() -> Contest:
-    """The demo up to its first draw, first without compiled programs, then with those of the start before."""
+    """Compare two starts of the demo up to its first draw: without compiled programs, and with those of the first."""
     caches: list[tempfile.TemporaryDirectory] = []
 
     def first() -> None:

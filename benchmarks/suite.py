@@ -24,7 +24,7 @@ class Entry(NamedTuple):
     needs: tuple[str, ...] = ()
     devices: int = 1
     most_rounds: int = 100
-    """What is slow, and hardly differs from round to round, is repeated less."""
+    """The limit for entries that are slow, and hardly differ from round to round."""
 
 
 ENTRIES = {
@@ -69,7 +69,7 @@ def run(only: Sequence[str], rounds: int, out: Path) -> Iterator[tuple[str, dict
 
 
 def measure(name: str, rounds: int) -> dict[str, Any]:
-    """The record of an entry, measured in this process."""
+    """Measure an entry in this process, and return its record."""
     entry = ENTRIES[name]
     rounds = min(rounds, entry.most_rounds)
     if entry.make is not None:
@@ -80,7 +80,7 @@ def measure(name: str, rounds: int) -> dict[str, Any]:
 
 
 def facts() -> dict[str, Any]:
-    """What the numbers depend on: versions, and the kind of machine."""
+    """Return what the numbers depend on: versions, and the kind of machine."""
     found = {}
     for name in PACKAGES:
         try:

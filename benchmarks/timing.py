@@ -13,7 +13,7 @@ Turn = Callable[[], Any]
 
 
 class Mark(NamedTuple):
-    """What is to be reached: a bound for the first contestant's value, alone or beside that of the second."""
+    """A bound for the first contestant's value, alone or relative to that of the second."""
 
     first: str
     second: str | None = None
@@ -22,14 +22,14 @@ class Mark(NamedTuple):
     at_least: float | None = None
 
     def of(self, values: Mapping[str, float]) -> float:
-        """The number that counts, from the values of one round."""
+        """Return the number that counts, from the values of one round."""
         if self.kind == "value" or self.second is None:
             return values[self.first]
         first, second = values[self.first], values[self.second]
         return first / second if self.kind == "ratio" else first - second
 
     def holds(self, number: float) -> bool:
-        """Whether the bound is kept."""
+        """Return whether the bound is kept."""
         return (self.at_most is None or number <= self.at_most) and (self.at_least is None or number >= self.at_least)
 
 
@@ -42,21 +42,21 @@ class Spread(NamedTuple):
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Spread":
-        """The spread of at least one value."""
+        """Return the spread of at least one value."""
         if len(values) == 1:
             return cls(values[0], values[0], values[0])
         return cls(*statistics.quantiles(values, n=4, method="inclusive"))
 
 
 def seconds_of(turn: Turn, clock: Callable[[], float] = time.perf_counter) -> float:
-    """How long a turn takes."""
+    """Return the seconds that a turn takes."""
     begun = clock()
     turn()
     return clock() - begun
 
 
 def result_of(turn: Turn) -> float:
-    """What a turn returns, where it measures something else than time."""
+    """Return the result of a turn that measures something else than time."""
     return float(turn())
 
 
@@ -67,7 +67,7 @@ class Contest(NamedTuple):
     contestants: Mapping[str, Turn]
     mark: Mark
     work: float = 1.0
-    """Steps, or whatever is counted, of one turn: values are given for one of it."""
+    """Steps, or whatever is counted, per turn: values are given for one of them."""
     unit: Literal["s", "MB"] = "s"
     measure: Callable[[Turn], float] = seconds_of
 
@@ -75,7 +75,7 @@ class Contest(NamedTuple):
 def take_turns(
     contestants: Mapping[str, Turn], rounds: int, measure: Callable[[Turn], float] = seconds_of
 ) -> dict[str, list[float]]:
-    """Each contestant's values over `rounds`, in which all of them take a turn; a round before them warms up."""
+    """Return each contestant's values over `rounds`, in which all take a turn; a round before them warms up."""
     found: dict[str, list[float]] = {name: [] for name in contestants}
     for number in range(rounds + 1):
         for name, turn in contestants.items():
@@ -86,7 +86,7 @@ def take_turns(
 
 
 def hold(contest: Contest, rounds: int) -> dict[str, Any]:
-    """The outcome of a contest as JSON holds it."""
+    """Hold a contest and return its outcome, ready for JSON."""
     found = take_turns(contest.contestants, rounds, contest.measure)
     values = {name: [value / contest.work for value in taken] for name, taken in found.items()}
     numbers = [contest.mark.of({name: taken[number] for name, taken in values.items()}) for number in range(rounds)]

@@ -1,4 +1,4 @@
-"""What contestants work on: networks on images of noise, which take the same time as real ones."""
+"""The work of contestants: networks on images of noise, which take the same time as real ones."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -28,13 +28,13 @@ class Work(NamedTuple):
 
     @property
     def batch(self) -> tuple[jax.Array, jax.Array]:
-        """One batch."""
+        """Return one batch."""
         x, y = self.data
         return x[:BATCH], y[:BATCH]
 
 
 def network(name: str, shape: Sequence[int], count: int = BATCH, num_data: int = 50_000, **options: Any) -> Work:
-    """A network of the zoo on `count` images of noise."""
+    """Return a network of the zoo on `count` images of noise."""
     rng = np.random.default_rng(0)
     x = jnp.asarray(rng.random((count, *shape), np.float32))
     y = jnp.asarray(rng.integers(0, 10, count), jnp.int32)
@@ -44,7 +44,7 @@ def network(name: str, shape: Sequence[int], count: int = BATCH, num_data: int =
 
 
 def in_scan(sampler: Sampler, position: Params, batch: Batch, steps: int) -> Callable[[], Any]:
-    """A turn of `steps` steps on one batch, compiled as one loop, each turn going on where the last one ended."""
+    """Return a turn of `steps` steps on one batch, compiled as one loop, that resumes where the last one ended."""
 
     @partial(jax.jit, donate_argnums=0)
     def run(state: Any, key: jax.Array) -> Any:
@@ -54,7 +54,7 @@ def in_scan(sampler: Sampler, position: Params, batch: Batch, steps: int) -> Cal
 
 
 def turns(run: Callable[[Any, jax.Array], Any], state: Any) -> Callable[[], Any]:
-    """A turn of a function of a state and a key, with the state kept from turn to turn."""
+    """Return a turn of a function of a state and a key, with the state kept from turn to turn."""
     kept = {"state": state, "turn": 0}
 
     def turn() -> None:

@@ -76,10 +76,10 @@ def test_the_roofline_is_the_slower_of_memory_and_arithmetic():
     assert growth.least_seconds("L2E", 1e6, flops=1e15, bandwidth=1e9) == pytest.approx(16 * 4e6 / 1e9)
 
 
-def test_memory_of_a_step_is_counted_in_floats_a_parameter():
+def test_memory_of_a_step_is_counted_in_floats_per_parameter():
     sampler = growth.bare_samplers()["SGHMC"]
     # Position, momentum, noise and gradient at least; the noise takes scratch.
-    assert 3 <= growth.floats_a_parameter(sampler, 10**5) <= 9
+    assert 3 <= growth.floats_per_parameter(sampler, 10**5) <= 9
 
 
 def arrays(count):
