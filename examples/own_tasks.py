@@ -29,7 +29,7 @@ def moons(name, hidden):
 
 def main(quick=False):
     tasks = TaskDistribution("moons", (moons("narrow", [16]), moons("deep", [8, 8])))
-    unroll = {"inner_steps": 120, "num_draws": 4, "thinning": 10}
+    unroll = {"inner_steps": 120, "num_samples": 4, "thinning": 10}
     stages = (
         Stage("tbptt", 40, **unroll, learning_rate=0.003),
         Stage("es", 3 if quick else 40, **unroll, learning_rate=0.001, pairs=2, only="narrow"),

@@ -20,7 +20,19 @@ from roamax import meta, priors
 from roamax.errors import FileError, InputError
 from roamax.host import files
 from roamax.likelihoods import categorical
-from roamax.meta import PRESETS, Stage, TrainConfig, estimators, inner, log, objectives, rescaling, trainer, worker
+from roamax.meta import (
+    PRESETS,
+    Stage,
+    TrainConfig,
+    estimators,
+    folder,
+    inner,
+    log,
+    objectives,
+    rescaling,
+    trainer,
+    worker,
+)
 from roamax.meta.config import SamplerName, from_json, to_json
 from roamax.meta.families import make_family
 from roamax.meta.jobs import Job, Result, eligible
@@ -97,7 +109,7 @@ SMALL = TrainConfig(
     valid_every=2,
     valid_problems=2,
     valid_steps=20,
-    valid_draws=2,
+    valid_samples=2,
     valid_thinning=5,
 )
 
@@ -536,6 +548,20 @@ def test_a_run_may_grow_but_not_change(toy, tmp_path):
         )
 
 
+def test_a_folder_of_before_the_settings_were_renamed_resumes(toy, tmp_path):
+    out = tmp_path / "run"
+    short = dataclasses.replace(SMALL, stages=(Stage("es", 2, 20, 2, 5, learning_rate=0.05),))
+    long = dataclasses.replace(short, stages=(dataclasses.replace(short.stages[0], outer_steps=4),))
+    meta.train(short, out, tasks=TASKS)
+    text = (out / "config.json").read_text()
+    assert text.count("_samples") == 2
+    (out / "config.json").write_text(text.replace("_samples", "_draws"))
+    meta.train(long, out, tasks=TASKS)
+    meta.train(long, tmp_path / "unbroken", tasks=TASKS)
+    assert timeless(out / "log.csv") == timeless(tmp_path / "unbroken" / "log.csv")
+    assert "_draws" not in (out / "config.json").read_text()
+
+
 def test_a_damaged_checkpoint_is_named(toy, tmp_path):
     config = dataclasses.replace(SMALL, stages=(Stage("es", 1, 20, 2, 5),))
     meta.train(config, tmp_path, tasks=TASKS)
@@ -575,10 +601,20 @@ def test_presets_survive_json_and_fit_their_tasks(name):
     assert all(eligible(part, names) for part in [config.valid_only, *(stage.only for stage in config.stages)])
 
 
+@pytest.mark.parametrize("name", ["kinetic-l2e", "l2e", "l2e-ce", "l2e-small", "meta-sgmcmc", "precond-l2e"])
+def test_configs_of_the_weights_that_ship_are_read(name):
+    path = Path(__file__).parents[1] / "training" / name / "config.json"
+    written, read = files.read_json(path), folder.read_arguments(path)
+    assert read["valid_samples"] == written["valid_draws"]
+    assert [stage["num_samples"] for stage in read["stages"].values()] == [
+        stage["num_draws"] for stage in written["stages"].values()
+    ]
+
+
 def test_paper_preset_has_the_numbers_of_the_paper():
     config = PRESETS["paper"]
     (stage,) = config.stages
-    assert (stage.estimator, stage.outer_steps, stage.inner_steps, stage.num_draws, stage.thinning) == (
+    assert (stage.estimator, stage.outer_steps, stage.inner_steps, stage.num_samples, stage.thinning) == (
         "es", 1000, 3000, 10, 50,
     )  # fmt: skip
     assert (stage.pairs, stage.sigma, stage.learning_rate, config.beta1, config.beta2) == (1, 0.01, 0.01, 0.9, 0.99)

@@ -28,8 +28,8 @@ from roamax.evaluation import evaluate
 from roamax.host import files
 from roamax.meta import checkpoint, log
 from roamax.meta.config import to_json
+from roamax.meta.folder import read_arguments
 from roamax.meta.outer import outer_optimizer
-from roamax.meta.trainer import _written
 from roamax.numerics import trees
 from roamax.samplers.learned import _network
 from roamax.samplers.learned.l2e import WIDTHS, l2e
@@ -103,7 +103,7 @@ def meta_run(folder):
     kept = ("state/checkpoint.json", "state/step-000000000002.safetensors")
     return {
         "training state": Parser(kept, load, sealed=True),
-        "training config": Parser(("config.json",), lambda: _written(folder / "config.json")),
+        "training config": Parser(("config.json",), lambda: read_arguments(folder / "config.json")),
         "training log": Parser(("log.csv",), lambda: log._column(log.read_rows(folder / "log.csv"), "loss")),
     }
 

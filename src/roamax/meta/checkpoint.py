@@ -14,7 +14,7 @@ from roamax.types import MetaParams
 
 
 class TrainState(NamedTuple):
-    """All that the rest of a run depends on, after `step` outer steps, and what has been counted on the way."""
+    """Everything that the rest of a run depends on, after `step` outer steps, and what has been counted on the way."""
 
     step: int
     meta_params: MetaParams
@@ -44,7 +44,7 @@ def save(folder: Path, state: TrainState) -> None:
 
 
 def read_pointer(folder: Path) -> dict[str, Any] | None:
-    """What the checkpoint in `folder` says about itself, or None where there is none yet."""
+    """Read what the checkpoint in `folder` says about itself, or None where there is none yet."""
     pointer = runs.read_pointer(folder)
     if pointer is None:
         return None
@@ -66,7 +66,7 @@ def _is_slot(slot: Any) -> bool:
 
 
 def load(folder: Path, pointer: dict[str, Any], meta_params: MetaParams, optimizer: Any) -> TrainState:
-    """The state that `pointer` names; `meta_params` and `optimizer` show the structure of those parts."""
+    """Load the state that `pointer` names; `meta_params` and `optimizer` show the structure of those parts."""
     path, tensors = runs.read_state(folder, pointer)
 
     def tree(name: str, like: Any) -> Any:

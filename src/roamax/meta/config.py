@@ -1,10 +1,12 @@
-"""What a meta-training run is made of: numbers and names, all of them in `config.json` and none elsewhere."""
+"""The configuration of a meta-training run: numbers and names, all of them in `config.json` and none elsewhere."""
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from numbers import Real
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_origin, get_type_hints
 
 from roamax.errors import InputError, check, nearest
 from roamax.meta.estimators import ESTIMATORS
@@ -33,7 +35,7 @@ class Stage:
     """Updates of the meta-parameters."""
     inner_steps: int = 3000
     """Steps of the sampler in one unroll."""
-    num_draws: int = 10
+    num_samples: int = 10
     """Draws in the loss: the last of a whole unroll; with truncations, those that the running loss remembers."""
     thinning: int = 50
     """Steps between draws."""
@@ -56,7 +58,7 @@ class Stage:
 
     @property
     def truncations(self) -> int:
-        """How many outer steps one unroll takes."""
+        """The number of outer steps that one unroll takes."""
         return 1 if self.truncation is None else self.inner_steps // self.truncation
 
 
@@ -67,9 +69,9 @@ class TrainConfig:
     sampler: SamplerName = "l2e"
     """The family of samplers to train."""
     tasks: str = "paper"
-    """The task distribution: a name, or `module:attribute` of one's own."""
+    """The task distribution: a name, or `module:attribute` of your own."""
     stages: tuple[Stage, ...] = (Stage(),)
-    """What is done, one after the other."""
+    """Stages, one after the other."""
     objective: ObjectiveName = "bma"
     """bma, the loss of the model average; ce, the mean loss of draws; kl, for tbptt over several chains."""
     seed: int = 0
@@ -89,7 +91,7 @@ class TrainConfig:
     output_scale: float = 1e-3
     """What the network's outputs are multiplied by."""
     passes: int = 2
-    """Passes of the network a step (l2e)."""
+    """Passes of the network per step (l2e)."""
 
     clip_norm: float = 1.0
     """The meta-gradient's norm is clipped to this, and before that of each unroll's gradient by backpropagation."""
@@ -116,20 +118,18 @@ class TrainConfig:
     """Validate on tasks whose names contain this; "" for all of them."""
     valid_steps: int = 3000
     """Steps of the sampler in validation."""
-    valid_draws: int = 10
+    valid_samples: int = 10
     """Draws in the validation loss, always that of the model average."""
     valid_thinning: int = 50
     """Steps between those draws."""
 
     def __post_init__(self) -> None:
         _check_run(self)
-        for number, stage in enumerate(self.stages):
-            _check_stage(stage, f"stages.{number}.", self)
 
     @property
     def validation(self) -> Stage:
         """Validation, as a stage without perturbations."""
-        return Stage(inner_steps=self.valid_steps, num_draws=self.valid_draws, thinning=self.valid_thinning)
+        return Stage(inner_steps=self.valid_steps, num_samples=self.valid_samples, thinning=self.valid_thinning)
 
     @property
     def outer_steps(self) -> int:
@@ -137,7 +137,7 @@ class TrainConfig:
         return sum(stage.outer_steps for stage in self.stages)
 
     def stage_at(self, step: int) -> tuple[int, int]:
-        """The number of the stage that an outer step belongs to, and the outer step at which it begins."""
+        """Return the number of the stage that an outer step belongs to, and the outer step at which it begins."""
         begin = 0
         for number, stage in enumerate(self.stages):
             if step < begin + stage.outer_steps:
@@ -147,54 +147,85 @@ class TrainConfig:
 
 
 def to_json(config: TrainConfig) -> dict[str, Any]:
-    """A config as JSON can hold it; stages by their number, so that each of their numbers has a name."""
+    """Return a config as JSON can hold it; stages by their number, so that each of their numbers has a name."""
     flat = dataclasses.asdict(config)
     return flat | {"stages": {str(number): stage for number, stage in enumerate(flat["stages"])}}
 
 
-def from_json(values: Mapping[str, Any]) -> TrainConfig:
-    """The config that `to_json` wrote."""
-    stages = values.get("stages", {})
-    check(isinstance(stages, Mapping), "stages", "be an object of stages by number", stages)
-    ordered = [stages[number] for number in sorted(stages, key=int)]
-    return _build(TrainConfig, {**values, "stages": tuple(_build(Stage, stage) for stage in ordered)})
+def from_json(values: Any) -> TrainConfig:
+    """Return the config that `to_json` of this or an earlier version wrote; an `InputError` names what is wrong."""
+    run = _settings(TrainConfig, values, "config")
+    stages = run.get("stages", {})
+    numbers = [str(number) for number in range(len(stages))] if isinstance(stages, Mapping) else []
+    check(isinstance(stages, Mapping) and stages.keys() == set(numbers), "stages", "be numbered from 0", stages)
+    run["stages"] = tuple(Stage(**_settings(Stage, stages[number], f"stages.{number}")) for number in numbers)
+    return TrainConfig(**run)
 
 
-def _build(kind: type, values: Mapping[str, Any]) -> Any:
+_OLD_NAMES = {"num_draws": "num_samples", "valid_draws": "valid_samples"}
+"""Settings that earlier versions wrote under another name."""
+
+
+def _settings(kind: type, values: Any, argument: str) -> dict[str, Any]:
+    check(isinstance(values, Mapping), argument, "be an object of settings", values)
+    settings = {str(_OLD_NAMES.get(name, name)): value for name, value in values.items()}
     known = [entry.name for entry in dataclasses.fields(kind)]
-    for name in values:
+    for name in settings:
         if name not in known:
             raise InputError(f"`{name}` must be a setting of meta-training: {nearest(name, known)}")
-    return kind(**values)
+    return settings
+
+
+def _is_whole(value: Any, least: int = 1) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and abs(cast(float, value)) < math.inf
+
+
+_Rule = tuple[str, Callable[[Any], bool]]
+_FRACTION: _Rule = ("be in [0, 1)", lambda value: _is_number(value) and 0 <= value < 1)
+_RULES: dict[type, _Rule] = {
+    int: ("be a whole number >= 1", _is_whole),
+    float: ("be a finite number > 0", lambda value: _is_number(value) and value > 0),
+    str: ("be text", lambda value: isinstance(value, str)),
+}
+"""What holds for all settings of a type but the following."""
+_EXCEPTIONS: dict[str, _Rule] = {
+    "seed": ("be a whole number >= 0", lambda value: _is_whole(value, least=0)),
+    "passes": ("be 1 or 2", lambda value: _is_whole(value) and value <= 2),
+    "temperature": ("be a finite number >= 0", lambda value: _is_number(value) and value >= 0),
+    "rescale": ("be a finite number >= 1", lambda value: _is_number(value) and value >= 1),
+    "beta1": _FRACTION,
+    "beta2": _FRACTION,
+}
+
+
+def _check_each(settings: Any, prefix: str = "") -> None:
+    """Check every setting of a config or a stage by itself."""
+    for name, kind in get_type_hints(type(settings)).items():
+        value = getattr(settings, name)
+        kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
+        if get_origin(kind) is Literal:
+            known = get_args(kind)
+            check(value in known, f"{prefix}{name}", f"be one of {', '.join(known)}", repr(value))
+        elif not (value is None and NoneType in kinds) and kinds[0] in _RULES:
+            rule, holds = _EXCEPTIONS.get(name) or _RULES[kinds[0]]
+            check(holds(value), f"{prefix}{name}", rule, value)
 
 
 def _check_run(config: TrainConfig) -> None:
-    _check_choice(config.sampler, SamplerName, "sampler")
-    _check_choice(config.objective, ObjectiveName, "objective")
+    _check_each(config)
     check(len(config.stages) > 0, "stages", "hold at least one stage", "none")
-    check(config.passes in (1, 2), "passes", "be 1 or 2", config.passes)
-    for name in ("init_scale", "step_size", "friction", "output_scale", "clip_norm", "loss_ceiling", "bandwidth"):
-        _check_positive(getattr(config, name), name)
-    check(math.isfinite(config.temperature) and config.temperature >= 0, "temperature", "be a finite number >= 0",
-          config.temperature)  # fmt: skip
-    check(1 <= config.rescale < math.inf, "rescale", "be a finite number >= 1", config.rescale)
-    for name in ("beta1", "beta2"):
-        check(0 <= getattr(config, name) < 1, name, "be in [0, 1)", getattr(config, name))
-    for name in ("held_out", "chains", "valid_every", "valid_problems", "valid_draws", "valid_thinning"):
-        _check_whole(getattr(config, name), name)
-    _check_whole(config.seed, "seed", least=0)
-    taken = config.valid_draws * config.valid_thinning
-    _check_whole(config.valid_steps, "valid_steps", least=taken)
+    taken = config.valid_samples * config.valid_thinning
+    check(config.valid_steps >= taken, "valid_steps", f"be a whole number >= {taken}", config.valid_steps)
+    for number, stage in enumerate(config.stages):
+        _check_stage(stage, f"stages.{number}.", config)
 
 
 def _check_stage(stage: Stage, prefix: str, config: TrainConfig) -> None:
-    _check_choice(stage.estimator, EstimatorName, f"{prefix}estimator")
-    for name in ("outer_steps", "num_draws", "thinning", "pairs", "tasks"):
-        _check_whole(getattr(stage, name), f"{prefix}{name}")
-    for name in ("sigma", "learning_rate"):
-        _check_positive(getattr(stage, name), f"{prefix}{name}")
-    if stage.step_size is not None:
-        _check_positive(stage.step_size, f"{prefix}step_size")
+    _check_each(stage, prefix)
     check(stage.tasks <= stage.pairs, f"{prefix}tasks", f"be at most `pairs`, {stage.pairs}", stage.tasks)
     entry = ESTIMATORS[stage.estimator]
     if config.objective == "kl":
@@ -202,30 +233,16 @@ def _check_stage(stage: Stage, prefix: str, config: TrainConfig) -> None:
         check(entry.backpropagates, f"{prefix}estimator", f"be {able} for the kl objective", stage.estimator)
         check(config.chains >= 2, "chains", "be >= 2 for the kl objective", config.chains)
     if stage.truncation is None:
-        _check_whole(stage.inner_steps, f"{prefix}inner_steps", least=stage.num_draws * stage.thinning)
+        taken = stage.num_samples * stage.thinning
+        check(stage.inner_steps >= taken, f"{prefix}inner_steps", f"be a whole number >= {taken}", stage.inner_steps)
         check(entry.takes_whole_unrolls, f"{prefix}truncation", f"be given for {stage.estimator}", None)
         return
     able = ", ".join(name for name, one in ESTIMATORS.items() if one.takes_truncations)
     rule = f"be None for {stage.estimator}: {able} take one"
     check(entry.takes_truncations, f"{prefix}truncation", rule, stage.truncation)
-    _check_whole(stage.truncation, f"{prefix}truncation")
-    whole_draws = stage.truncation % stage.thinning == 0
-    check(whole_draws, f"{prefix}truncation", f"be a multiple of `thinning`, {stage.thinning}", stage.truncation)
-    whole_truncations = stage.inner_steps > 0 and stage.inner_steps % stage.truncation == 0
-    rule = f"be a multiple of `truncation`, {stage.truncation}"
-    check(whole_truncations, f"{prefix}inner_steps", rule, stage.inner_steps)
-
-
-def _check_choice(value: str, choices: Any, argument: str) -> None:
-    known = get_args(choices)
-    if value not in known:
-        raise InputError(f"`{argument}` must be one of {', '.join(known)}; got {value!r}.")
-
-
-def _check_whole(value: int, argument: str, least: int = 1) -> None:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    check(whole and value >= least, argument, f"be a whole number >= {least}", value)
-
-
-def _check_positive(value: float, argument: str) -> None:
-    check(math.isfinite(value) and value > 0, argument, "be a finite number > 0", value)
+    for name, value, part in [
+        ("truncation", stage.truncation, "thinning"),
+        ("inner_steps", stage.inner_steps, "truncation"),
+    ]:
+        size = getattr(stage, part)
+        check(value % size == 0, f"{prefix}{name}", f"be a multiple of `{part}`, {size}", value)

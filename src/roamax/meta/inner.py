@@ -22,7 +22,7 @@ from roamax.tasks import Task
 from roamax.types import Batch, Key, LearnedSampler, MetaParams, Params
 
 Data = tuple[Batch, Batch]
-"""What an unroll reads: the training data, and the data held out from it."""
+"""The data of an unroll: the training data, and the data held out from it."""
 
 
 class Problem(NamedTuple):
@@ -53,7 +53,7 @@ class Segment(NamedTuple):
 
     @property
     def steps(self) -> int:
-        """How many steps the segment has."""
+        """The number of steps of the segment."""
         return self.burn_in + self.draws * self.thinning
 
     @property
@@ -67,13 +67,13 @@ class Segment(NamedTuple):
         return max(size for size in range(1, common + 1) if common % size == 0 and (size - 1) ** 2 <= self.steps)
 
     def block_ends_in_draw(self) -> np.ndarray:
-        """For every block, whether a draw follows it."""
+        """Return for every block whether a draw follows it."""
         ends = np.arange(self.block, self.steps + 1, self.block)
         return (ends > self.burn_in) & ((ends - self.burn_in) % self.thinning == 0)
 
 
 class Carry(NamedTuple):
-    """Where an unroll has come to: the chains' states, the score, the steps and the draws taken."""
+    """The state of an unroll: the chains' states, the score, the steps and the draws taken."""
 
     states: Any
     score: jax.Array
@@ -82,7 +82,7 @@ class Carry(NamedTuple):
 
 
 class Unroll(NamedTuple):
-    """What an estimator knows of an inner problem: pure functions, traceable, told apart by identity.
+    """An inner problem as an estimator sees it: pure functions, traceable, told apart by identity.
 
     `start(meta_params, key, data)` gives a carry, and `advance(meta_params, key, data, carry)` the carry after one
     segment and the loss there. The key is the same in every call for one run: with equal keys, two runs differ in
@@ -103,7 +103,7 @@ def problem(
     chains: int = 1,
     rescale: float = 1.0,
 ) -> Problem:
-    """The problem that a task poses to a family of samplers."""
+    """Return the problem that a task poses to a family of samplers."""
     check(chains >= objective.least_chains, "chains", f"be >= {objective.least_chains} for this objective", chains)
     held_out = min(held_out, trees.leading_length(task.valid, "valid"))
     return Problem(family, task.posterior, task.init, task.batch_size, objective, memory, held_out, chains, rescale)
@@ -111,7 +111,7 @@ def problem(
 
 @functools.cache
 def unroll(problem: Problem, segment: Segment, rematerialise: bool = False) -> Unroll:
-    """The unroll of a problem in segments; the same object for equal arguments, so that jit finds it again.
+    """Return the unroll of a problem in segments; the same object for equal arguments, so that jit finds it again.
 
     With `rematerialise` a gradient through a segment keeps the states between its blocks, and computes all else
     again block by block.
@@ -121,13 +121,13 @@ def unroll(problem: Problem, segment: Segment, rematerialise: bool = False) -> U
 
 @functools.partial(jax.jit, static_argnames="unroll")
 def start(unroll: Unroll, meta_params: MetaParams, key: Key, data: Any) -> Any:
-    """The beginning of an unroll, compiled."""
+    """Return the beginning of an unroll, compiled."""
     return unroll.start(meta_params, key, data)
 
 
 @functools.partial(jax.jit, static_argnames="unroll")
 def advance(unroll: Unroll, meta_params: MetaParams, key: Key, data: Any, carry: Any) -> tuple[Any, jax.Array]:
-    """One segment of an unroll and the loss there, compiled."""
+    """Run one segment of an unroll; return the carry after it and the loss there, compiled."""
     return unroll.advance(meta_params, key, data, carry)
 
 
@@ -200,7 +200,7 @@ def _advance(
 
 
 def _take(key: Key, data: Batch, count: int) -> Batch:
-    """All examples, or `count` of them drawn with replacement."""
+    """Return all examples, or `count` of them drawn with replacement."""
     length = trees.leading_length(data, "data")
     if count == length:
         return data

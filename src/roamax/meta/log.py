@@ -1,4 +1,4 @@
-"""The log of a meta-training run: one row of `log.csv` an outer step, and its picture."""
+"""The log of a meta-training run: one row of `log.csv` per outer step, and its picture."""
 
 import csv
 import errno
@@ -61,13 +61,13 @@ class Log:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The whole rows of a log, as text; a last row that was cut short is left out."""
+    """Read the whole rows of a log, as text; a last row that was cut short is left out."""
     lines = files.read_bytes(path).decode(errors="replace").splitlines(keepends=True)
     whole = [line for line in lines if line.endswith("\n")]
     try:
         parsed = list(csv.reader(whole))[1:]
     except csv.Error as error:
-        raise FileError(f"{path} is damaged: {error}. Remove it; a run goes on without.") from error
+        raise FileError(f"{path} is damaged: {error}. Remove it; a run resumes without.") from error
     return [Row(*row) for row in parsed if len(row) == len(Row._fields) and row[0].isdecimal()]  # type: ignore
 
 
@@ -95,7 +95,7 @@ def plot(log: Path, picture: Path) -> None:
 
 
 def _column(rows: list[Row], name: str) -> tuple[list[int], list[float]]:
-    """The steps and the numbers of a column, as far as they are numbers."""
+    """Return the steps and the numbers of a column, as far as they are numbers."""
     points = []
     for row in rows:
         with suppress(ValueError):

@@ -1,4 +1,4 @@
-"""What meta-training minimises, as running means over the draws of an unroll.
+"""Objectives of meta-training, as running means over the draws of an unroll.
 
 Draws are not kept: each is scored when it is taken and folded into a mean with weight 1 / min(k, memory), k counting
 the draws. Up to `memory` draws that is their plain mean; beyond, older draws fade, which is the *online* form of
@@ -42,7 +42,7 @@ class Objective(NamedTuple):
 
 
 def over_chains(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`vmap` over a leading axis of chains, except that one chain stays unbatched.
+    """Map a function over a leading axis of chains by `vmap`, except that one chain stays unbatched.
 
     On CPU a batched matrix product with a batch of one is slower than the plain product.
     """

@@ -1,31 +1,20 @@
-"""The outer loop: Adam on the clipped meta-gradient, validated on fixed problems, resumable after a kill at any moment.
-
-The folder of a run holds
-
-    config.json          the arguments that decide the result
-    log.csv, log.png     one row an outer step, and its picture
-    state/               the checkpoint to go on from
-    weights.safetensors  the weights that validated best so far, and weights.json, their card
-    results.json         how it went, once it is done
-"""
+"""The outer loop: Adam on the meta-gradient, validated on fixed problems, resumable after a kill at any moment."""
 
 import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
-from roamax import runs
 from roamax import tasks as task_sets
 from roamax.errors import FileError, check
 from roamax.host import files
 from roamax.host.progress import Report, progress_bar
-from roamax.meta import cards, checkpoint, log
-from roamax.meta import config as configs
+from roamax.meta import checkpoint, folder, log
 from roamax.meta.checkpoint import TrainState
 from roamax.meta.config import TrainConfig
 from roamax.meta.engines import Engine, LocalEngine
@@ -56,11 +45,20 @@ def train(
     engine: Callable[[TrainConfig, TaskDistribution], Engine] = LocalEngine,
     show: bool | None = None,
 ) -> Trained:
-    """Meta-train a sampler. Run again with the same `out`, it goes on where it stopped.
+    """Meta-train a sampler. Run again with the same `out`, it resumes where it stopped.
 
-    The meta-parameters are the same, to the bit, however often the run was stopped on the way. `tasks` replaces the
-    distribution that `config.tasks` names; `engine` makes what the jobs run on. A finished run goes on when its last
-    stage is given more outer steps, or when further stages are added.
+    The meta-parameters are the same, to the bit, however often the run was stopped on the way. A finished run resumes
+    when its last stage is given more outer steps, or when further stages are added.
+
+    Args:
+        config: The run's numbers.
+        out: The run folder.
+        tasks: What to train on; None for the distribution that `config.tasks` names.
+        engine: Makes what the jobs run on.
+        show: Whether to show progress; None for where there is a terminal.
+
+    Returns:
+        The weights that validated best.
     """
     out = Path(out)
     distribution = task_sets.get(config.tasks) if tasks is None else tasks
@@ -73,7 +71,7 @@ def train(
         check(known, f"stages.{number}.layers", f"be part of one of {', '.join(tensors)}", repr(stage.layers))
     files.make_folder(out)
     with files.locked(out):
-        _claim(out, config, distribution)
+        folder.claim(out, config, distribution)
         with closing(engine(config, distribution)) as running:
             state = _Run(config, out, distribution, running).to_the_end(show)
     return Trained(state.best, state.best_loss, out)
@@ -98,7 +96,7 @@ class _Run:
         self.met: set[tuple[int, int]] = set()
 
     def to_the_end(self, show: bool | None) -> TrainState:
-        """All outer steps that are left, and the files that sum them up."""
+        """Run all outer steps that are left, and write the files that sum them up."""
         state = self._resume()
         total, done = self.config.outer_steps, 0 if state is None else state.step
         journal = log.Log(self.out / "log.csv", -1 if state is None else done)
@@ -112,21 +110,20 @@ class _Run:
                 if state.step == total or time.monotonic() > saved + SAVE_SECONDS:
                     self._save(state, journal)
                     saved = time.monotonic()
-        self._sum_up(state)
+        folder.write_results(self.out, self.config, state)
+        log.plot(self.out / "log.csv", self.out / "log.png")
         return state
 
     def _resume(self) -> TrainState | None:
-        folder = self.out / "state"
-        pointer = checkpoint.read_pointer(folder)
+        place = self.out / "state"
+        pointer = checkpoint.read_pointer(place)
         if pointer is None:
             return None
         if pointer["step"] > self.config.outer_steps:
-            raise FileError(
-                f"{folder / 'checkpoint.json'} is damaged: {pointer['step']} steps are more than the run's."
-            )
+            raise FileError(f"{place / 'checkpoint.json'} is damaged: {pointer['step']} steps are more than the run's.")
         like = self._initial_weights()
         stage, _ = self.config.stage_at(max(0, pointer["step"] - 1))
-        return checkpoint.load(folder, pointer, like, outer_optimizer(self.config, stage).init(like))
+        return checkpoint.load(place, pointer, like, outer_optimizer(self.config, stage).init(like))
 
     def _begin(self, journal: log.Log) -> TrainState:
         weights = self._initial_weights()
@@ -187,7 +184,7 @@ class _Run:
         return state.step % self.config.valid_every == 0 or state.step == self.config.outer_steps
 
     def _validation_loss(self, meta_params: MetaParams, step: int) -> float:
-        """The mean loss over problems that are the same at every step; one that diverged counts as the ceiling."""
+        """Return the mean loss over fixed problems; one that diverged counts as `loss_ceiling`."""
         self.report(step, "validating")
         choice = eligible(self.config.valid_only, self.tasks.names())
         drawn = [
@@ -212,47 +209,5 @@ class _Run:
 
     def _save(self, state: TrainState, journal: log.Log) -> None:
         journal.sync()
-        cards.write_weights(self.out, self.config, self.tasks, state)
+        folder.write_weights(self.out, self.config, self.tasks, state)
         checkpoint.save(self.out / "state", state)
-
-    def _sum_up(self, state: TrainState) -> None:
-        results = {
-            **runs.provenance(self.config.seed),
-            "validation_loss": state.best_loss,
-            "outer_steps": state.step,
-            "inner_gradients": state.inner_gradients,
-            "seconds": round(state.seconds, 1),
-        }
-        files.write_json(self.out / "results.json", results)
-        log.plot(self.out / "log.csv", self.out / "log.png")
-
-
-def _claim(out: Path, config: TrainConfig, tasks: TaskDistribution) -> None:
-    """Make `out` this run's folder, or check that it is; a stage that is not over may grow, and stages may be added."""
-    arguments: dict[str, Any] = {**configs.to_json(config), "task_names": tasks.names()}
-    path = out / "config.json"
-    if path.exists():
-        before = _written(path)
-        files.write_json(path, before)
-        stages = before["stages"]
-        pointer = checkpoint.read_pointer(out / "state")
-        step = 0 if pointer is None else pointer["step"]
-        ends = np.cumsum([stage["outer_steps"] for stage in stages.values()])
-        growing = tuple(f"stages.{i}.outer_steps" for i, end in enumerate(ends) if end >= step)
-        known = {name: stage for name, stage in arguments["stages"].items() if name in stages}
-        runs.claim(out, {**arguments, "stages": known}, may_grow=growing)
-        files.write_json(path, arguments)
-    else:
-        runs.claim(out, arguments)
-
-
-def _written(path: Path) -> dict[str, Any]:
-    """The arguments that a folder was made with; settings that have come since then have their defaults."""
-    written = files.read_json(path)
-    names = written.pop("task_names", None) if isinstance(written, dict) else None
-    try:
-        return {**configs.to_json(configs.from_json(written)), "task_names": names}
-    # Whatever JSON holds in the place of a number or a name makes the checks of a config raise anything.
-    except Exception as error:
-        reason = str(error).splitlines()[:1] or [type(error).__name__]
-        raise FileError(f"{path} is damaged or of another version: {reason[0]:.160}") from error

@@ -78,8 +78,8 @@ class Worker:
     def _unroll(self, task: Task, number: int) -> inner.Unroll:
         config, stage = self.config, self._stage(number)
         if stage.truncation is None:
-            burn_in = stage.inner_steps - stage.num_draws * stage.thinning
-            segment = inner.Segment(burn_in, stage.num_draws, stage.thinning)
+            burn_in = stage.inner_steps - stage.num_samples * stage.thinning
+            segment = inner.Segment(burn_in, stage.num_samples, stage.thinning)
         else:
             segment = inner.Segment(0, stage.truncation // stage.thinning, stage.thinning)
         # Validation is of the model average, of one chain, in the coordinates of users.
@@ -88,7 +88,7 @@ class Worker:
             self._family(stage.step_size or config.step_size),
             task,
             _objective(config) if trains else objectives.bma(),
-            memory=stage.num_draws,
+            memory=stage.num_samples,
             held_out=config.held_out,
             chains=config.chains if trains else 1,
             rescale=config.rescale if trains else 1.0,

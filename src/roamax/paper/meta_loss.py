@@ -1,6 +1,5 @@
 """The loss of meta-training over its outer steps, for several step sizes of the sampler: is it stable?"""
 
-import csv
 import dataclasses
 import math
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from roamax import meta
-from roamax.meta import PRESETS, Stage, TrainConfig
+from roamax.meta import PRESETS, Stage, TrainConfig, log
 from roamax.paper.framework.comparison import EPSILON_SQUARED, Comparison, Rows, Value
 from roamax.paper.framework.lab import Lab
 from roamax.paper.framework.results import Findings
@@ -54,7 +53,7 @@ def run(lab: Lab) -> Findings:
             out = lab.runs / f"meta-{lab.scale}-{name.lower()}-{size:g}-seed{seed}"
             lab.count_time(out)
             trained = meta.train(config, out, engine=meta.LocalEngine, show=lab.progress)
-            losses = _losses(trained.out / "log.csv")
+            losses = [float(row.loss) for row in log.read_rows(trained.out / "log.csv") if row.loss]
             label = f"{EPSILON_SQUARED} {size:g}"
             curves.setdefault(name, {})[label] = losses
             tenth = max(1, len(losses) // 10)
@@ -81,11 +80,6 @@ def run(lab: Lab) -> Findings:
 def _spread(rows: Rows, sampler: str) -> float:
     """How far apart a sampler's runs are on validation tasks, where the loss is the same for both samplers."""
     return float(np.ptp([row["best validation"].mean for (name, _), row in rows.items() if name == sampler]))
-
-
-def _losses(path: Any) -> list[float]:
-    with open(path, newline="") as file:
-        return [float(row["loss"]) for row in csv.DictReader(file) if row["loss"]]
 
 
 def _figure(curves: dict[str, dict[str, list[float]]]) -> Any:

@@ -10,11 +10,12 @@ from roamax.runs.checkpoint import (
     seconds_taken,
     write_state,
 )
-from roamax.runs.folder import claim
+from roamax.runs.folder import check_same, claim
 from roamax.runs.provenance import fingerprint, provenance
 
 __all__ = [
     "Checkpoint",
+    "check_same",
     "check_tensors",
     "claim",
     "fingerprint",

@@ -31,6 +31,14 @@ def claim(folder: Path, config: Mapping[str, Any], *, may_grow: tuple[str, ...] 
     written = files.read_json(path)
     if not isinstance(written, dict):
         raise FileError(f"{path} is damaged: it is not a JSON object.")
+    check_same(folder, written, config, may_grow)
+    files.write_json(path, dict(config))
+
+
+def check_same(
+    folder: Path, written: Mapping[str, Any], config: Mapping[str, Any], may_grow: tuple[str, ...] = ()
+) -> None:
+    """Check that the arguments that made the run in `folder` are those of `config`; some may have grown."""
     old_arguments, new_arguments = _flat(written), _flat(config)
     for name in dict.fromkeys([*new_arguments, *old_arguments]):
         old, new = old_arguments.get(name), new_arguments.get(name)
@@ -40,7 +48,6 @@ def claim(folder: Path, config: Mapping[str, Any], *, may_grow: tuple[str, ...] 
             f"`out` must be a folder of a run with the same arguments; got {folder}, where `{name}` is {_short(old)}, "
             f"not {_short(new)}. Choose another folder, or the old argument."
         )
-    files.write_json(path, dict(config))
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -1,0 +1,97 @@
+"""The folder of a meta-training run.
+
+config.json          the arguments that decide the result
+log.csv, log.png     one row per outer step, and its picture
+state/               the checkpoint to resume from
+weights.safetensors  the weights that validated best so far, and weights.json, their card
+results.json         how it went, once it is done
+"""
+
+import datetime
+import importlib.metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from roamax import runs
+from roamax.errors import FileError, InputError
+from roamax.host import files
+from roamax.meta import checkpoint
+from roamax.meta import config as configs
+from roamax.meta.checkpoint import TrainState
+from roamax.meta.config import TrainConfig
+from roamax.meta.families import settings
+from roamax.meta.jobs import eligible
+from roamax.numerics import trees
+from roamax.tasks import TaskDistribution
+
+
+def claim(out: Path, config: TrainConfig, tasks: TaskDistribution) -> None:
+    """Make `out` this run's folder, or check that it is; a stage that is not over may grow, and stages may be added."""
+    arguments: dict[str, Any] = {**configs.to_json(config), "task_names": tasks.names()}
+    path = out / "config.json"
+    if not path.exists():
+        runs.claim(out, arguments)
+        return
+    written = read_arguments(path)
+    pointer = checkpoint.read_pointer(out / "state")
+    step = 0 if pointer is None else pointer["step"]
+    ends = np.cumsum([stage["outer_steps"] for stage in written["stages"].values()])
+    growing = tuple(f"stages.{i}.outer_steps" for i, end in enumerate(ends) if end >= step)
+    known = {name: stage for name, stage in arguments["stages"].items() if name in written["stages"]}
+    runs.check_same(out, written, {**arguments, "stages": known}, growing)
+    files.write_json(path, arguments)
+
+
+def read_arguments(path: Path) -> dict[str, Any]:
+    """Return the arguments that a folder was made with, in today's names; settings that are newer have defaults."""
+    written = files.read_json(path)
+    names = written.pop("task_names", None) if isinstance(written, dict) else None
+    try:
+        return {**configs.to_json(configs.from_json(written)), "task_names": names}
+    except InputError as error:
+        raise FileError(f"{path} is damaged or of another version: {str(error).splitlines()[0]:.160}") from error
+
+
+def write_weights(folder: Path, config: TrainConfig, tasks: TaskDistribution, state: TrainState) -> None:
+    """Write the best weights so far, `weights.safetensors`, with their card, `weights.json`."""
+    tensors = {name.replace("/", "."): np.asarray(leaf) for name, leaf in trees.named_leaves(state.best).items()}
+    files.write_bytes(folder / "weights.safetensors", files.pack_tensors(tensors))
+    files.write_json(folder / "weights.json", _card(config, tasks, state))
+
+
+def _card(config: TrainConfig, tasks: TaskDistribution, state: TrainState) -> dict[str, Any]:
+    """Return what a user of the weights needs to know: settings first, then their history."""
+    last, _ = config.stage_at(max(state.step, 1) - 1)
+    begun = config.stages[: last + 1]
+    seen = {tasks.names()[place] for stage in begun for place in eligible(stage.only, tasks.names())}
+    names = [name.split("/", 1) if "/" in name else ["own", name] for name in seen]
+    return {
+        "sampler": config.sampler,
+        **settings(config),
+        "objective": config.objective,
+        "tasks": config.tasks,
+        "data": sorted({data for data, _ in names}),
+        "architectures": sorted({model for _, model in names}),
+        "estimator": [stage.estimator for stage in begun],
+        "inner_steps": [stage.inner_steps for stage in begun],
+        "outer_steps": state.step,
+        "started_from": config.weights,
+        "seed": config.seed,
+        "meta_loss": state.best_loss,
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "version": importlib.metadata.version("roamax"),
+    }
+
+
+def write_results(folder: Path, config: TrainConfig, state: TrainState) -> None:
+    """Write how the run went, `results.json`."""
+    results = {
+        **runs.provenance(config.seed),
+        "validation_loss": state.best_loss,
+        "outer_steps": state.step,
+        "inner_gradients": state.inner_gradients,
+        "seconds": round(state.seconds, 1),
+    }
+    files.write_json(folder / "results.json", results)
