@@ -31,12 +31,6 @@ def _samplers() -> Iterable[str]:
     return NAMES
 
 
-def _experiments() -> Iterable[str]:
-    from roamax.paper.framework.registry import EXPERIMENTS
-
-    return EXPERIMENTS
-
-
 def _shown(known: Callable[[], Iterable[str]]) -> Callable[[str], str]:
     return lambda default: f"One of: {', '.join(known())}. (default: {default})"
 
@@ -45,7 +39,6 @@ DataSet = Annotated[str, tyro.conf.arg(metavar="NAME"), Names(_data_sets)]
 DataSets = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME ...", help_behavior_hint=""), Names(_data_sets)]
 Model = Annotated[str, tyro.conf.arg(metavar="NAME", help_behavior_hint=_shown(_models)), Names(_models)]
 Sampler = Annotated[str, tyro.conf.arg(metavar="NAME", help_behavior_hint=_shown(_samplers)), Names(_samplers)]
-Experiment = Annotated[str, tyro.conf.arg(metavar="NAME"), Names(_experiments)]
 
 Quiet = Annotated[bool, tyro.conf.arg(help="Print nothing but errors.", help_behavior_hint="")]
 Json = Annotated[bool, tyro.conf.arg(help="Print the results as JSON.", help_behavior_hint="")]

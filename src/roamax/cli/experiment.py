@@ -1,12 +1,21 @@
 """`roamax experiment NAME`, `roamax experiment list` and `roamax experiment page`."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 
-from roamax.cli.arguments import Address, Engine, Experiment, Json, Quiet, RunFolder, Seed, Words
+from roamax.cli.arguments import Address, Engine, Json, Names, Quiet, RunFolder, Seed, Words
 
+
+def _experiments() -> Iterable[str]:
+    from roamax.paper.framework.registry import EXPERIMENTS
+
+    return EXPERIMENTS
+
+
+Experiment = Annotated[str, tyro.conf.arg(metavar="NAME"), Names(_experiments)]
 Folder = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
 
 
