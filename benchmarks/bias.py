@@ -51,10 +51,10 @@ def contestants(sources: list[str]) -> dict[str, SamplerOf]:
     """Each set of weights, and SGHMC at its settings."""
     found: dict[str, SamplerOf] = {}
     for source in sources:
-        weights = pretrained.load(source) if source in pretrained.list() else pretrained.read(source)
-        path = pretrained.FOLDER / f"{source}.safetensors" if source in pretrained.list() else Path(source)
+        weights = pretrained.load(source) if source in pretrained.names() else pretrained.read(source)
+        path = pretrained.FOLDER / f"{source}.safetensors" if source in pretrained.names() else Path(source)
         name = str(weights.card.get("sampler", "l2e"))
-        label = source if source in pretrained.list() else f"{name} ({path.parent.name})"
+        label = source if source in pretrained.names() else f"{name} ({path.parent.name})"
         found[label] = partial(SAMPLERS[name], meta_params=path)
         if {"step_size", "friction"} <= weights.card.keys():
             settings = {key: weights.card[key] for key in ("step_size", "friction")}
@@ -70,7 +70,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     key, rows = jax.random.key(arguments.seed), []
-    chosen = contestants([*pretrained.list(), *arguments.weights])
+    chosen = contestants([*pretrained.names(), *arguments.weights])
     if not chosen:
         print("No weights ship with this version: name a file of weights.")
         return

@@ -46,7 +46,7 @@ def weights() -> str:
     """Every set of weights that ships, with its card."""
     from roamax import pretrained
 
-    parts = [_card(name, dict(pretrained.load(name).card)) for name in pretrained.list()]
+    parts = [_card(name, dict(pretrained.load(name).card)) for name in pretrained.names()]
     return "\n".join(parts) or "No weights ship with this version yet."
 
 

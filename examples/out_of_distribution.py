@@ -28,7 +28,7 @@ def main(quick=False):
     sampler = roamax.cyclical(posterior, **settings, cycle_length=cycle, exploration_ratio=0.8)
     draws = roamax.sample(
         jax.random.key(0), sampler, lambda key: model.init(key, known[:1]), train, batch_size=64,
-        num_samples=3 if quick else 20, thinning=cycle // 5,  # one draw a cycle, at the end of its sampling part
+        num_samples=3 if quick else 20,  # one draw per cycle, at its end
     )  # fmt: skip
 
     for name, positions in {"one draw": [draws[0, 0]], f"{len(draws)} draws": draws}.items():

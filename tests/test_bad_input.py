@@ -36,6 +36,10 @@ CASES = {
         lambda: roamax.cyclical(P, step_size=0.1, friction=1.0, cycle_length=10, exploration_ratio=1.0),
         "exploration_ratio", r"\[0, 1\)", "1.0",
     ),
+    "draws per cycle": (
+        lambda: roamax.cyclical(P, step_size=0.1, friction=1.0, cycle_length=10, draws_per_cycle=3),
+        "draws_per_cycle", r"\[1, 2\]", "3",
+    ),
     "kernel": (
         lambda: roamax.cyclical(P, step_size=0.1, cycle_length=10, kernel="sgdl"),
         "kernel", "known", "did you mean 'sgld'",
@@ -69,7 +73,7 @@ CASES = {
     "weight decay alone": (lambda: priors.gaussian(weight_decay=0.1), "num_data", "be given", "None"),
     "two variances": (lambda: priors.gaussian(variance=1.0, weight_decay=0.1), "gaussian", "either", "both"),
     "Laplace scale": (lambda: priors.laplace(scale=-1.0), "scale", "> 0", "-1.0"),
-    "learning rate": (lambda: roamax.from_learning_rate(0.0, 0.1, 10), "lr", "> 0", "0.0"),
+    "learning rate": (lambda: roamax.from_learning_rate(0.0, 0.1, 10), "learning_rate", "> 0", "0.0"),
     "momentum decay": (lambda: roamax.from_learning_rate(0.1, 0.0, 10), "momentum_decay", r"\(0, 1\]", "0.0"),
     "no draws to predict with": (lambda: roamax.predict(lambda p, x: x, [], X), "draws", "at least one", "none"),
     "labels out of range": (

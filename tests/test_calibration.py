@@ -12,9 +12,6 @@ import pytest
 from scipy import stats
 
 import roamax
-from roamax.samplers.learned.kinetic_l2e import kinetic_l2e_family
-from roamax.samplers.learned.meta_sgmcmc import meta_sgmcmc_family
-from roamax.samplers.learned.precond_l2e import precond_l2e_family
 
 RANKS, BINS = 15, 8
 NUM_DATA, DIM = 6, 2
@@ -61,7 +58,7 @@ SAMPLERS = {
     "nuts": (lambda p, t, e: roamax.nuts(p, step_size=0.4 * e, adaptation_steps=0, temperature=t), 2),
     "kinetic_l2e": (
         lambda p, t, e: random_weights(
-            kinetic_l2e_family(
+            roamax.kinetic_l2e_family(
                 step_size=0.1 * e, friction=1.5, output_scale=0.5, temperature=t, differentiate_gradient=True
             ),
             p,
@@ -70,11 +67,11 @@ SAMPLERS = {
     ),
     "precond_l2e": (
         lambda p, t, e: random_weights(
-            precond_l2e_family(step_size=0.08 * e, friction=1.5, output_scale=0.2, temperature=t, decays=()), p
+            roamax.precond_l2e_family(step_size=0.08 * e, friction=1.5, output_scale=0.2, temperature=t, decays=()), p
         ),
         80,
     ),
-    "meta_sgmcmc": (lambda p, t, e: random_weights(meta_sgmcmc_family(step_size=0.03 * e, temperature=t), p), 250),
+    "meta_sgmcmc": (lambda p, t, e: random_weights(roamax.meta_sgmcmc_family(step_size=0.03 * e, temperature=t), p), 250),
 }
 
 

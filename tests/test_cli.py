@@ -20,7 +20,7 @@ from roamax.cli import COMMANDS, demo_methods, find, main, parse, parsing
 from roamax.cli.output import FORMATS
 from roamax.cli.start import start_jax
 from roamax.host import files, progress
-from roamax.samplers.registry import NAMES
+from roamax.samplers import registry
 
 SHORT = ["--data", "digits", "--options", "hidden=[8]", "--batch-size", "32", "--burn-in", "40", "--thinning", "10"]
 
@@ -182,7 +182,7 @@ def test_help_fits_a_terminal_and_every_command_has_an_example(monkeypatch, caps
         assert f"  roamax {name}" in text or not name
     main(["meta-train", "--help"])
     assert capsys.readouterr().out.count("\n  meta-train ") == len(meta.PRESETS)
-    for known, command in ((models.names(), "sample"), (NAMES, "sample"), (FORMATS, "evaluate")):
+    for known, command in ((models.names(), "sample"), (registry.names(), "sample"), (FORMATS, "evaluate")):
         assert all(word in texts[command] for word in known)
 
 

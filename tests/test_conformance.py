@@ -6,10 +6,7 @@ import numpy as np
 import pytest
 
 import roamax
-from roamax.samplers.learned.kinetic_l2e import kinetic_l2e_family
-from roamax.samplers.learned.l2e import l2e_family
-from roamax.samplers.learned.meta_sgmcmc import meta_sgmcmc_family
-from roamax.samplers.learned.precond_l2e import precond_l2e_family
+from roamax.samplers.registry import RECORDS
 
 NUM_DATA, BATCH = 24, 8
 
@@ -36,13 +33,13 @@ SAMPLERS = {
     "hmc": lambda p: roamax.hmc(p, num_integration_steps=3),
     "nuts": lambda p: roamax.nuts(p),
     "ensemble": lambda p: roamax.ensemble(p, member_steps=10, temperature=1.0),
-    "l2e": learned(lambda: l2e_family(step_size=1e-2, friction=0.1)),
-    "l2e-one-pass": learned(lambda: l2e_family(step_size=1e-2, friction=0.1, passes=1)),
-    "kinetic_l2e": learned(lambda: kinetic_l2e_family(step_size=1e-2, friction=0.1)),
-    "kinetic_l2e-exact": learned(lambda: kinetic_l2e_family(step_size=1e-2, friction=0.1, differentiate_gradient=True)),
-    "precond_l2e": learned(lambda: precond_l2e_family(step_size=1e-2, friction=0.1)),
-    "meta_sgmcmc": learned(lambda: meta_sgmcmc_family(step_size=1e-3)),
-    "meta_sgmcmc-differences": learned(lambda: meta_sgmcmc_family(step_size=1e-3, gamma="finite_difference")),
+    "l2e": learned(lambda: roamax.l2e_family(step_size=1e-2, friction=0.1)),
+    "l2e-one-pass": learned(lambda: roamax.l2e_family(step_size=1e-2, friction=0.1, passes=1)),
+    "kinetic_l2e": learned(lambda: roamax.kinetic_l2e_family(step_size=1e-2, friction=0.1)),
+    "kinetic_l2e-exact": learned(lambda: roamax.kinetic_l2e_family(step_size=1e-2, friction=0.1, differentiate_gradient=True)),
+    "precond_l2e": learned(lambda: roamax.precond_l2e_family(step_size=1e-2, friction=0.1)),
+    "meta_sgmcmc": learned(lambda: roamax.meta_sgmcmc_family(step_size=1e-3)),
+    "meta_sgmcmc-differences": learned(lambda: roamax.meta_sgmcmc_family(step_size=1e-3, gamma="finite_difference")),
 }
 
 
@@ -72,8 +69,12 @@ def make_data(dtype, seed=0, length=NUM_DATA):
     return jnp.asarray(rng.normal(size=(length, 3)), dtype), jnp.asarray(rng.normal(size=length), dtype)
 
 
+def needs_all_data(name):
+    return RECORDS[name.split("-")[0]].full_batch
+
+
 def batch_for(name, dtype=jnp.float32, seed=0):
-    return make_data(dtype, seed, NUM_DATA if name in ("hmc", "nuts") else BATCH)
+    return make_data(dtype, seed, NUM_DATA if needs_all_data(name) else BATCH)
 
 
 def signature(tree):
@@ -82,6 +83,10 @@ def signature(tree):
 
 def leaves_differ(a, b):
     return any(not np.array_equal(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+
+
+def test_every_sampler_has_a_row():
+    assert {name.split("-")[0] for name in SAMPLERS} == set(RECORDS)
 
 
 @pytest.fixture(params=SAMPLERS, ids=str)
@@ -139,7 +144,7 @@ def test_keys_and_gradients_matter(name):
 def test_runs_under_vmap_and_scan_in_the_runner(name):
     posterior = make_posterior()
     sampler = SAMPLERS[name](posterior)
-    batch_size = None if name in ("hmc", "nuts") else BATCH
+    batch_size = None if needs_all_data(name) else BATCH
     sampler = sampler._replace(collect=None)
     draws = roamax.sample(
         jax.random.key(0), sampler, make_position(jnp.float32), make_data(jnp.float32), batch_size=batch_size,

@@ -75,10 +75,9 @@ def folder(tmp_path_factory):
     sentiments = {f"y_{part}": np.arange(size) % 2 for part, size in (("train", 60), ("test", 20))}
     np.savez(home / "imdb.npz", **texts, **sentiments)
     np.savez(home / "hmc_cifar10_reference.npz", probs=rng.dirichlet(np.ones(10), 20))
-    families = dict(zip(LEARNED, ("l2e", "l2e", "l2e", "kinetic_l2e", "precond_l2e", "meta_sgmcmc"), strict=True))
-    for name, sampler in families.items():
-        assert sampler in SamplerName.__args__
-        meta_params = make_family(TrainConfig(sampler=sampler), 0.001).init(jax.random.key(1))
+    for name, (record, _) in LEARNED.items():
+        assert record.name in SamplerName.__args__
+        meta_params = make_family(TrainConfig(sampler=record.name), 0.001).init(jax.random.key(1))
         flat = {key.replace("/", "."): leaf for key, leaf in trees.named_leaves(meta_params).items()}
         files.write_bytes(home / f"{name}.safetensors", files.pack_tensors(flat))
     return home
@@ -174,7 +173,7 @@ def test_chains_in_other_processes_are_the_same_and_their_time_counts_once(folde
 
 def test_weights_that_are_missing_leave_their_method_out(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("ROAMAX_DATA", str(folder))
-    monkeypatch.setattr("roamax.pretrained.list", list)
+    monkeypatch.setattr("roamax.pretrained.names", list)
     lab = Lab("tiny", tmp_path)
     assert lab.look(Chain.validation_nll, [lab.setup(TINY["fashion_mnist"], "Meta-SGMCMC")]) == [[]]
     assert lab.notes == [

@@ -116,11 +116,12 @@ def test_cyclical_draws_come_from_the_posterior(kernel):
     friction = {"friction": 2.0} if kernel == "sghmc" else {}
     size = 0.15 if kernel == "sghmc" else 0.04
     sampler = roamax.cyclical(
-        target.posterior, step_size=size, cycle_length=1500, exploration_ratio=0.2, kernel=kernel, **friction
-    )
+        target.posterior, step_size=size, cycle_length=1500, exploration_ratio=0.2, kernel=kernel, draws_per_cycle=6,
+        **friction,
+    )  # fmt: skip
     draws = roamax.sample(
         jax.random.key(0), sampler, {"theta": jnp.zeros(2)}, target.data, burn_in=1500 * 2, num_samples=60,
-        thinning=200, num_chains=CHAINS,
+        num_chains=CHAINS,
     )  # fmt: skip
     first_in_cycle = (np.asarray(draws.steps) - 1) % 1500
     assert (first_in_cycle >= 300).all()

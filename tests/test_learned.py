@@ -367,7 +367,7 @@ def test_weights_from_a_file_bring_the_settings_of_their_card(tmp_path):
 
 
 def test_every_set_of_weights_that_ships_works_by_name_and_has_a_card():
-    for name in pretrained.list():
+    for name in pretrained.names():
         card = pretrained.load(name).card
         assert {"sampler", "data", "architectures", "estimator", "seed", "meta_loss", "date", "version"} <= card.keys()
         assert {"step_size", "temperature", "inner_steps", "outer_steps"} <= card.keys()

@@ -92,9 +92,11 @@ def test_draws_are_taken_after_burn_in_and_thinned():
 
 
 def test_samplers_decide_which_steps_may_be_draws():
-    cyclical = roamax.cyclical(TARGET.posterior, step_size=0.01, friction=1.0, cycle_length=10, exploration_ratio=0.8)
-    assert run(sampler=cyclical, thinning=2, burn_in=10, num_samples=3).steps == [20, 30, 40]
-    assert run(sampler=cyclical, thinning=1, burn_in=0, num_samples=4).steps == [9, 10, 19, 20]
+    cycle = {"step_size": 0.01, "friction": 1.0, "cycle_length": 10, "exploration_ratio": 0.8}
+    cyclical, twice = (roamax.cyclical(TARGET.posterior, **cycle, draws_per_cycle=draws) for draws in (1, 2))
+    assert run(sampler=cyclical, thinning=1, burn_in=10, num_samples=3).steps == [20, 30, 40]
+    assert run(sampler=cyclical, thinning=1, burn_in=9, num_samples=1).steps == [10]
+    assert run(sampler=twice, thinning=1, burn_in=0, num_samples=4).steps == [9, 10, 19, 20]
     ensemble = roamax.ensemble(TARGET.posterior, member_steps=7, init=lambda key: START)
     assert run(sampler=ensemble, thinning=1, burn_in=0, num_samples=3).steps == [7, 14, 21]
     adapting = roamax.hmc(TARGET.posterior, adaptation_steps=4)

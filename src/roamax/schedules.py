@@ -25,18 +25,6 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class PolynomialDecay:
-    """initial * (1 + step / delay) ** -power, the decay that makes SGLD exact in the limit (1/2 < power <= 1)."""
-
-    initial: float
-    delay: float = 1.0
-    power: float = 0.55
-
-    def __call__(self, step: jax.Array) -> jax.Array:
-        return self.initial * (1.0 + jnp.asarray(step, float) / self.delay) ** -self.power
-
-
-@dataclass(frozen=True)
 class CyclicalCosine:
     """peak * ((1 + cos(pi * t)) / 2) ** power, with t the part of its cycle that a step has come to.
 
@@ -67,6 +55,16 @@ class CyclicalSwitch:
 
     def __call__(self, step: jax.Array) -> jax.Array:
         return jnp.where(step % self.cycle_length < self.exploration_steps, 0.0, self.value)
+
+
+def ends_in_draw(steps_taken: int, cycle_length: int, exploration_steps: int, draws_per_cycle: int) -> bool:
+    """Return whether a cycle gives a draw after so many steps: draws are spread evenly over its sampling part.
+
+    The last draw of a cycle is its end.
+    """
+    sampling_steps = cycle_length - exploration_steps
+    place = (steps_taken - 1) % cycle_length + 1 - exploration_steps
+    return place >= 1 and place * draws_per_cycle % sampling_steps < draws_per_cycle
 
 
 def as_schedule(value: Scalar, argument: str, *, positive: bool = True) -> Schedule:
@@ -100,15 +98,23 @@ class StepSettings(TypedDict):
     friction: float
 
 
-def from_learning_rate(lr: float, momentum_decay: float, num_data: int) -> StepSettings:
-    """`step_size` and `friction` of `sghmc` that move as SGD with momentum does on the *mean* loss.
+def from_learning_rate(learning_rate: float, momentum_decay: float, num_data: int) -> StepSettings:
+    """Return the `step_size` and `friction` of `sghmc` that move as SGD with momentum does on the *mean* loss.
 
-    With momentum 1 - momentum_decay: step_size = sqrt(lr / num_data), friction = momentum_decay / step_size.
+        step_size = sqrt(learning_rate / num_data),   friction = momentum_decay / step_size
 
         sghmc(posterior, **from_learning_rate(0.1, 0.1, num_data))
+
+    Args:
+        learning_rate: That of SGD; `lr` of `roamax.torch` and the `learning_rate` of `ensemble` mean the same.
+        momentum_decay: One minus the momentum.
+        num_data: How many examples the posterior is given.
+
+    Returns:
+        What `sghmc` and `cyclical` take as `**settings`.
     """
-    check(math.isfinite(lr) and lr > 0, "lr", "be a finite number > 0", lr)
+    check(math.isfinite(learning_rate) and learning_rate > 0, "learning_rate", "be a finite number > 0", learning_rate)
     check(0 < momentum_decay <= 1, "momentum_decay", "be in (0, 1]", momentum_decay)
     check(num_data >= 1, "num_data", "be >= 1", num_data)
-    step_size = math.sqrt(lr / num_data)
+    step_size = math.sqrt(learning_rate / num_data)
     return {"step_size": step_size, "friction": momentum_decay / step_size}

@@ -1,9 +1,12 @@
 """The words that every other module speaks: parameters, batches, keys, samplers."""
 
 from collections.abc import Callable, Mapping
+from os import PathLike
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import jax
+
+from roamax.errors import check
 
 Params: TypeAlias = Any
 """Any pytree of floating-point arrays."""
@@ -15,6 +18,25 @@ MetaParams: TypeAlias = Any
 Schedule: TypeAlias = Callable[[jax.Array], jax.Array]
 """A scalar as a function of the step, which counts from 0."""
 Scalar: TypeAlias = float | Schedule
+
+
+class Weights(NamedTuple):
+    """The weights of a learned sampler, the card that came with them, and where they are from."""
+
+    meta_params: MetaParams
+    card: Mapping[str, Any] = {}
+    source: str = "meta_params"
+
+    @classmethod
+    def of(cls, meta_params: Any) -> "Weights":
+        """Return `meta_params` as `Weights`. Names and files are for `roamax.pretrained`: samplers read none."""
+        rule = "be weights here; names and files are read by `roamax.pretrained` and the samplers in `roamax`"
+        check(not isinstance(meta_params, str | PathLike), "meta_params", rule, repr(meta_params))
+        return meta_params if isinstance(meta_params, Weights) else cls(meta_params)
+
+    def settings(self, defaults: Mapping[str, Any], **given: Any) -> dict[str, Any]:
+        """Return settings as given, or else (where None) from the card, or else the defaults."""
+        return {name: self.card.get(name, defaults[name]) if value is None else value for name, value in given.items()}
 
 
 class State(Protocol):

@@ -26,9 +26,9 @@ def _models() -> Iterable[str]:
 
 
 def _samplers() -> Iterable[str]:
-    from roamax.samplers.registry import NAMES
+    from roamax.samplers import registry
 
-    return NAMES
+    return registry.names()
 
 
 def _shown(known: Callable[[], Iterable[str]]) -> Callable[[str], str]:

@@ -21,7 +21,7 @@ def demo(out: RunFolder = Path("demo"), seed: Seed = 0, quiet: Quiet = False, js
     from roamax.cli.start import start_jax
 
     start_jax()
-    from roamax import pretrained, runs
+    from roamax import runs
     from roamax.cli import demo_methods
     from roamax.cli.output import print_json, print_table
     from roamax.evaluation import metrics
@@ -68,6 +68,4 @@ def demo(out: RunFolder = Path("demo"), seed: Seed = 0, quiet: Quiet = False, js
         print_json({**made_by, "methods": records})
     elif not quiet:
         print_table(table)
-        if "l2e" not in pretrained.list():
-            print("No pretrained weights ship with this version yet, so L2E is not among them.")
         print(f"Report: {out / 'report.html'}")

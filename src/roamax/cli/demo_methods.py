@@ -2,50 +2,45 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jax
 
-from roamax import pretrained
 from roamax.evaluation.compare import Method, Outcome, run_method
-from roamax.samplers.cyclical import cyclical
-from roamax.samplers.ensemble import ensemble
-from roamax.samplers.hmc import hmc
-from roamax.samplers.learned.l2e import l2e
-from roamax.samplers.psgld import psgld
-from roamax.samplers.sghmc import sghmc
-from roamax.samplers.sgld import sgld
-from roamax.schedules import from_learning_rate
+from roamax.samplers.registry import RECORDS, Record
+from roamax.sampling.named import draw_options, named_sampler
 from roamax.tasks import Task, TaskSpec
 
 STEPS, DRAWS, MEMBERS = 4000, 10, 5
 TASK = TaskSpec("digits", "mlp", {"hidden": [64]}, batch_size=64)
+TUNED: dict[str, dict[str, Any]] = {
+    "sgld": {"learning_rate": 0.3},
+    "sghmc": {"learning_rate": 0.1},
+    "cyclical": {"learning_rate": 0.3},
+    "hmc": {"num_integration_steps": 10, "step_size": 0.02, "adaptation_steps": 0},
+}
+"""What suits the digits better than a sampler's defaults."""
 
 
 def methods(task: Task) -> list[Method]:
     """Return every method, each with `STEPS` minibatch gradients, or as many examples in gradients over all data."""
-    posterior, n, size = task.posterior, task.posterior.num_data, task.batch_size
-    half = {"num_samples": DRAWS, "burn_in": STEPS // 2, "thinning": STEPS // 2 // DRAWS, "batch_size": size}
-    cycle = STEPS // DRAWS
-    sampling_part = cycle - round(0.8 * cycle)
-    leapfrog = 10
+    shown = [record for record in RECORDS.values() if record.in_demo]
+    # The ensemble is what the others are held against.
+    return [_method(task, record) for record in sorted(shown, key=lambda record: record.draws != "member")]
+
+
+def _method(task: Task, record: Record) -> Method:
+    size, draws = task.batch_size, MEMBERS if record.draws == "member" else DRAWS
+    sampler = named_sampler(
+        record.name, task.posterior, num_steps=STEPS, num_samples=draws, init=task.init, **TUNED.get(record.name, {})
+    )
+    if not record.full_batch:
+        return Method(record.label, sampler, draws, **draw_options(record.name, STEPS // 2, STEPS // 2 // DRAWS, size))
     # A trajectory takes one gradient to start from, and one per leapfrog step.
-    trajectories = max(1, STEPS * size // n // (leapfrog + 1))
-    exact_draws = min(DRAWS, (trajectories + 1) // 2)
-    momentum = from_learning_rate(0.1, 0.1, n)
-    found = [
-        Method("deep ensemble", ensemble(posterior, member_steps=STEPS // MEMBERS, init=task.init), MEMBERS,
-               batch_size=size),
-        Method("SGLD", sgld(posterior, step_size=0.3 / n), **half),
-        Method("pSGLD", psgld(posterior, step_size=1e-3 / n), **half),
-        Method("SGHMC", sghmc(posterior, **momentum), **half),
-        Method("cyclical SGHMC", cyclical(posterior, **from_learning_rate(0.3, 0.1, n), cycle_length=cycle), DRAWS,
-               thinning=sampling_part, batch_size=size),
-        Method("HMC", hmc(posterior, num_integration_steps=leapfrog, step_size=0.02, adaptation_steps=0),
-               exact_draws, burn_in=trajectories - exact_draws, gradients_per_step=leapfrog + 1),
-    ]  # fmt: skip
-    if "l2e" in pretrained.list():
-        found.append(Method("L2E", l2e(posterior), **half))
-    return found
+    gradients = sampler.settings["num_integration_steps"] + 1
+    trajectories = max(1, STEPS * size // task.posterior.num_data // gradients)
+    draws = min(DRAWS, (trajectories + 1) // 2)
+    return Method(record.label, sampler, draws, burn_in=trajectories - draws, gradients_per_step=gradients)
 
 
 def run(seed: int, progress: bool | None = None, out: Path | None = None) -> Iterator[Outcome]:

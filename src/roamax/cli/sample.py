@@ -77,8 +77,8 @@ def sample(
     from roamax.evaluation.compare import score
     from roamax.host import files
     from roamax.host.progress import followed
-    from roamax.samplers.registry import BY_CYCLES, FULL_BATCH, named_sampler, one_draw_a_cycle
     from roamax.sampling import runner
+    from roamax.sampling.named import draw_options, named_sampler
     from roamax.tasks import TaskSpec
 
     spec = TaskSpec(
@@ -88,9 +88,9 @@ def sample(
     task = spec.build(data_dir)
     chosen = named_sampler(
         sampler, task.posterior, num_steps=burn_in + num_samples * thinning, num_samples=num_samples, init=task.init,
-        regression=task.is_regression, lr=lr, momentum_decay=momentum_decay, **parse_pairs(settings, "settings"),
+        regression=task.is_regression, momentum_decay=momentum_decay, argument="lr",
+        **{"learning_rate": lr, **parse_pairs(settings, "settings")},
     )  # fmt: skip
-    by_members = sampler in BY_CYCLES
     show = False if quiet or json else None
     begun = time.monotonic()
     draws = runner.sample(
@@ -98,10 +98,8 @@ def sample(
         chosen,
         task.init,
         task.train,
-        batch_size=None if sampler in FULL_BATCH else batch_size,
+        **draw_options(sampler, burn_in, thinning, batch_size),
         num_samples=num_samples,
-        burn_in=0 if by_members else burn_in,
-        thinning=one_draw_a_cycle(chosen) if by_members else thinning,
         num_chains=chains,
         out=out,
         about={"task": dataclasses.asdict(spec)},

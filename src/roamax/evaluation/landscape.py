@@ -25,7 +25,7 @@ from roamax.samplers.learned.l2e import DECAYS, DEFAULTS, WIDTHS
 from roamax.sampling.batches import batch_source
 from roamax.sampling.chains import chain_keys
 from roamax.sampling.loop import Step, unroll
-from roamax.types import Batch, Key, MetaParams, Params, Sampler
+from roamax.types import Batch, Key, MetaParams, Params, Sampler, Weights
 
 BATCH_SIZE = 1024
 """How many examples go through the network at once."""
@@ -230,7 +230,7 @@ class NetworkContours(NamedTuple):
 
 
 def network_contours(
-    meta_params: MetaParams | str | Path = "pretrained",
+    meta_params: MetaParams | Weights | str | Path = "pretrained",
     *,
     output_scale: float | None = None,
     limit: float = 3.0,
@@ -246,7 +246,7 @@ def network_contours(
     """
     weights = pretrained.resolve(meta_params, "l2e")
     _network.check_mlp(weights.meta_params, WIDTHS, weights.source)
-    scale = weights.card.get("output_scale", DEFAULTS["output_scale"]) if output_scale is None else output_scale
+    scale = weights.settings(DEFAULTS, output_scale=output_scale)["output_scale"]
     check(limit > 0, "limit", "be > 0", limit)
     check(resolution == int(resolution) and resolution >= 2, "resolution", "be a whole number >= 2", resolution)
     axis = np.linspace(-limit, limit, resolution)

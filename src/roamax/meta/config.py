@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_origin, get_
 
 from roamax.errors import InputError, check, nearest
 from roamax.meta.estimators import ESTIMATORS
+from roamax.samplers.registry import families
 
 if TYPE_CHECKING:
     EstimatorName = str
 else:
     EstimatorName = Literal[tuple(ESTIMATORS)]
 ObjectiveName = Literal["bma", "ce", "kl"]
-SamplerName = Literal["l2e", "kinetic_l2e", "precond_l2e", "meta_sgmcmc"]
+if TYPE_CHECKING:
+    SamplerName = str
+else:  # The command line reads its choices from the type.
+    SamplerName = Literal[tuple(record.name for record in families().values())]
 
 
 @dataclass(frozen=True)

@@ -1,39 +1,28 @@
 """The families of samplers that can be meta-trained, by name, and where their training starts."""
 
+import inspect
 import re
-from collections.abc import Callable
 from typing import Any
 
 import jax
 
 from roamax import pretrained
-from roamax.errors import check, lookup
+from roamax.errors import check
 from roamax.meta.config import TrainConfig
 from roamax.numerics import trees
-from roamax.samplers.learned.kinetic_l2e import kinetic_l2e_family
-from roamax.samplers.learned.l2e import l2e_family
-from roamax.samplers.learned.meta_sgmcmc import meta_sgmcmc_family
-from roamax.samplers.learned.precond_l2e import precond_l2e_family
+from roamax.samplers import registry
 from roamax.types import Key, LearnedSampler, MetaParams
-
-_SHARED = ("step_size", "friction", "temperature", "output_scale")
-_FAMILIES: dict[str, tuple[Callable[..., LearnedSampler], tuple[str, ...]]] = {
-    "l2e": (l2e_family, (*_SHARED, "passes")),
-    "kinetic_l2e": (kinetic_l2e_family, _SHARED),
-    "precond_l2e": (precond_l2e_family, _SHARED),
-    "meta_sgmcmc": (meta_sgmcmc_family, ("step_size", "temperature")),
-}
 
 
 def settings(config: TrainConfig) -> dict[str, Any]:
-    """Those of the run's settings that its family of samplers has: what the weights are to be used with."""
-    return {name: getattr(config, name) for name in lookup(_FAMILIES, config.sampler, "sampler")[1]}
+    """Return those of the run's settings that its family of samplers takes: what the weights are to be used with."""
+    known = inspect.signature(registry.find(config.sampler).load_family()).parameters
+    return {name: getattr(config, name) for name in known if hasattr(config, name)}
 
 
 def make_family(config: TrainConfig, step_size: float) -> LearnedSampler:
-    """The family that `config` names, at a step size."""
-    build, _ = lookup(_FAMILIES, config.sampler, "sampler")
-    return build(**{**settings(config), "step_size": step_size})
+    """Return the family that `config` names, at a step size."""
+    return registry.find(config.sampler).load_family()(**{**settings(config), "step_size": step_size})
 
 
 def initial_weights(config: TrainConfig, family: LearnedSampler, key: Key) -> MetaParams:

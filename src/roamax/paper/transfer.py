@@ -12,10 +12,10 @@ from roamax.paper.framework.results import Findings
 from roamax.paper.framework.search import search
 from roamax.paper.multimodality import geometry_numbers
 from roamax.report.figures import new_figure
-from roamax.samplers.registry import default_learning_rate
+from roamax.samplers.registry import RECORDS
 
 PROBLEMS = ("cifar10", "cifar10_cnn", "fashion_mnist", "mnist_mlp", "cifar10_wide", "imdb", "regression")
-RIVALS = {"SGHMC": "sghmc", "cSGMCMC": "cyclical", "DE": "ensemble"}
+RIVALS = {RECORDS[name].method: name for name in ("sghmc", "cyclical", "ensemble")}
 COLUMNS = ("L2E", *(f"{name}, {how}" for name in RIVALS for how in ("tuned", "default")))
 
 CYCLICAL = "cSGMCMC, tuned"
@@ -59,7 +59,7 @@ def _setups(lab: Lab, problem: Problem) -> Iterator[tuple[tuple[str, str], Setup
 def _default(problem: Problem, name: str) -> Hyper:
     """What a person gets who names the method and nothing else."""
     task = problem.task.build()
-    rate = default_learning_rate(RIVALS[name], task.is_regression) or 0.0
+    rate = RECORDS[RIVALS[name]].learning_rate(task.is_regression) or 0.0
     length = rate if name == "DE" else rate / task.posterior.num_data
     return {**dict(zip(axes(name), (length, 0.1, 5e-4), strict=True)), "exploration_ratio": 0.8}
 

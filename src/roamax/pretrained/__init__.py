@@ -1,48 +1,46 @@
 """Weights of learned samplers that ship with the package, each with a card that says how they were made.
 
-A set of weights is `NAME.safetensors` with `NAME.json` beside it. The card holds the settings the weights were
+A set of weights is `NAME.safetensors` with `NAME.json` next to it. The card holds the settings the weights were
 trained with (`sampler`, `step_size`, `friction`, `temperature`, `output_scale`), how they were trained (data,
 architectures, inner and outer steps, estimator, seed, date, version) and how they scored (`meta_loss`).
 """
 
-import builtins
+import functools
+import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ParamSpec
 
 from roamax.errors import FileError, InputError, lookup
 from roamax.host import files
 from roamax.numerics import trees
-from roamax.types import MetaParams
+from roamax.types import MetaParams, Sampler, Weights
 
 FOLDER = Path(__file__).parent
+Arguments = ParamSpec("Arguments")
 
 
-class Weights(NamedTuple):
-    """The weights of a learned sampler, the card that came with them, and where they are from."""
-
-    meta_params: MetaParams
-    card: Mapping[str, Any] = {}
-    source: str = "meta_params"
-
-    def setting(self, given: Any, name: str, defaults: Mapping[str, Any]) -> Any:
-        """A setting as given, or else from the card, or else the default."""
-        return self.card.get(name, defaults[name]) if given is None else given
-
-
-def list() -> builtins.list[str]:
-    """The names of the sets of weights that ship with this version."""
+def names() -> list[str]:
+    """Return the names of the sets of weights that ship with this version."""
     return sorted(path.stem for path in FOLDER.glob("*.safetensors"))
 
 
 def load(name: str) -> Weights:
-    """A set of weights that ships with this version, with its card."""
-    return read(lookup({known: FOLDER / f"{known}.safetensors" for known in list()}, name, "name"))
+    """Return a set of weights that ships with this version, with its card.
+
+    Args:
+        name: One of `names()`.
+    """
+    return read(lookup({known: FOLDER / f"{known}.safetensors" for known in names()}, name, "name"))
 
 
 def read(path: str | Path) -> Weights:
-    """Weights from a safetensors file, with the card beside it, `NAME.json`, if there is one."""
+    """Read weights from a safetensors file, with the card next to it, `NAME.json`, if there is one.
+
+    Args:
+        path: The safetensors file.
+    """
     path = Path(path)
     tensors = files.read_tensors(path)
     card_path = path.with_suffix(".json")
@@ -66,16 +64,21 @@ def _read_card(path: Path) -> Mapping[str, Any]:
     return card
 
 
-def resolve(meta_params: MetaParams | str | Path, sampler: str, argument: str = "meta_params") -> Weights:
-    """What the `meta_params` of a learned sampler stand for: "pretrained", a name, a file, or weights themselves.
+def resolve(meta_params: MetaParams | Weights | str | Path, sampler: str, argument: str = "meta_params") -> Weights:
+    """Return the weights that the `meta_params` of a learned sampler stand for.
 
-    `argument` is what the caller's own caller knows them as.
+    Args:
+        meta_params: "pretrained", one of `names()`, a safetensors file, or weights themselves.
+        sampler: The name of the sampler, which "pretrained" is resolved for.
+        argument: What an error calls `meta_params`.
     """
+    if isinstance(meta_params, Weights):
+        return meta_params
     if not isinstance(meta_params, str | Path):
         return Weights(meta_params, source=argument)
     # Samplers are called as Python allows, weights as files are: kinetic_l2e takes kinetic-l2e.
     name = sampler.replace("_", "-") if meta_params == "pretrained" else str(meta_params)
-    if name in list():
+    if name in names():
         return load(name)
     if meta_params == "pretrained":
         raise InputError(
@@ -83,3 +86,23 @@ def resolve(meta_params: MetaParams | str | Path, sampler: str, argument: str = 
             "yet; got 'pretrained'."
         )
     return read(meta_params)
+
+
+def resolving(build: Callable[Arguments, Sampler]) -> Callable[Arguments, Sampler]:
+    """Return a learned sampler's function with `meta_params` as users give them: see `resolve`.
+
+    Samplers themselves read no files.
+
+    Args:
+        build: A function of `roamax.samplers.learned` with an argument `meta_params`.
+    """
+    signature = inspect.signature(build)
+
+    @functools.wraps(build)
+    def resolved(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Sampler:
+        given = signature.bind(*args, **kwargs)
+        given.apply_defaults()
+        given.arguments["meta_params"] = resolve(given.arguments["meta_params"], build.__name__)
+        return build(*given.args, **given.kwargs)
+
+    return resolved

@@ -5,7 +5,7 @@ draws/        see `roamax.sampling.draws`
 state/        the checkpoint to resume from: `checkpoint.json` names the file and its checksum
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,20 @@ from roamax.errors import FileError, InputError
 from roamax.host import files
 
 
-def claim(folder: Path, config: Mapping[str, Any], *, may_grow: tuple[str, ...] = ()) -> None:
+def claim(
+    folder: Path,
+    config: Mapping[str, Any],
+    *,
+    may_grow: tuple[str, ...] = (),
+    translate: Callable[[dict[str, Any]], dict[str, Any]] = lambda written: written,
+) -> None:
     """Make `folder` the home of a run with this `config`, or check that it is.
 
-    Arguments named in `may_grow` may be larger than they were: the run then resumes and goes to the new end.
+    Args:
+        folder: The run folder.
+        config: The arguments that decide the draws.
+        may_grow: Arguments that may be larger than they were: the run then resumes and goes to the new end.
+        translate: Puts the configuration of an earlier version into the words of this one.
     """
     path = folder / "config.json"
     if not path.exists():
@@ -31,7 +41,7 @@ def claim(folder: Path, config: Mapping[str, Any], *, may_grow: tuple[str, ...] 
     written = files.read_json(path)
     if not isinstance(written, dict):
         raise FileError(f"{path} is damaged: it is not a JSON object.")
-    check_same(folder, written, config, may_grow)
+    check_same(folder, translate(written), config, may_grow)
     files.write_json(path, dict(config))
 
 

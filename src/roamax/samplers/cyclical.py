@@ -4,7 +4,7 @@ from roamax.errors import InputError, check, lookup
 from roamax.posterior import Posterior
 from roamax.samplers.sghmc import sghmc
 from roamax.samplers.sgld import sgld
-from roamax.schedules import CyclicalCosine, CyclicalSwitch, as_schedule, describe
+from roamax.schedules import CyclicalCosine, CyclicalSwitch, as_schedule, describe, ends_in_draw
 from roamax.types import Sampler, Scalar
 
 
@@ -17,15 +17,29 @@ def cyclical(
     exploration_ratio: float = 0.8,
     temperature: float = 1.0,
     kernel: str = "sghmc",
+    draws_per_cycle: int = 1,
 ) -> Sampler:
-    """Warm restarts: each cycle first explores as an optimizer, then samples; draws come from the second part.
+    """Warm restarts: each cycle first explores as an optimizer, then samples, and its end is a draw.
 
     The squared step size of SGHMC (its learning rate; for SGLD the step size itself) follows a cosine from
     `step_size` to 0 within each cycle of `cycle_length` steps. The first `exploration_ratio` of a cycle runs
     at temperature 0, the rest at `temperature`. A float `friction` is that at the peak: it grows as the step
     size falls, so that the momentum decay, step_size * friction, stays the same.
 
-    With `thinning` = the steps of a cycle's sampling part, `roamax.sample` takes one draw at the end of each.
+    `roamax.sample` needs neither burn-in nor thinning: `num_samples` is the number of cycles.
+
+    Args:
+        posterior: What to sample.
+        step_size: epsilon at the start of a cycle.
+        cycle_length: Steps per cycle.
+        friction: C, for SGHMC only.
+        exploration_ratio: The part of a cycle that runs at temperature 0.
+        temperature: T in the rest of a cycle; 1 samples the posterior.
+        kernel: "sghmc" or "sgld".
+        draws_per_cycle: Draws spread evenly over the sampling part of a cycle, the last of them at its end.
+
+    Returns:
+        The sampler.
     """
     as_schedule(step_size, "step_size")
     check(
@@ -37,6 +51,13 @@ def cyclical(
         "exploration_ratio",
         "be in [0, 1) and leave at least one step of a cycle to sample",
         exploration_ratio,
+    )
+    sampling_steps = cycle_length - switch.exploration_steps
+    check(
+        draws_per_cycle == int(draws_per_cycle) and 1 <= draws_per_cycle <= sampling_steps,
+        "draws_per_cycle",
+        f"be a whole number in [1, {sampling_steps}], the steps of a cycle that sample",
+        draws_per_cycle,
     )
     as_schedule(temperature, "temperature", positive=False)
     lookup({"sghmc": sghmc, "sgld": sgld}, kernel, "kernel")
@@ -54,7 +75,7 @@ def cyclical(
         base = sghmc(posterior, step_size=epsilon_at, friction=constant_decay, temperature=switch)
 
     def collect(steps_taken: int) -> bool:
-        return (steps_taken - 1) % cycle_length >= switch.exploration_steps
+        return ends_in_draw(steps_taken, cycle_length, switch.exploration_steps, draws_per_cycle)
 
     settings = {
         "name": "cyclical",
@@ -64,5 +85,6 @@ def cyclical(
         "cycle_length": cycle_length,
         "exploration_ratio": exploration_ratio,
         "temperature": temperature,
+        "draws_per_cycle": draws_per_cycle,
     }
     return base._replace(collect=collect, settings=settings)

@@ -35,12 +35,24 @@ def ensemble(
     """One member after another, each trained for `member_steps` on the mean energy U / N.
 
     The default optimizer is SGD with `momentum` and a cosine decay of `learning_rate` to 0; `optimizer` may be
-    any optax transformation instead. A member starts anew from `init(key)`; without `init` it goes on from where
-    the last one ended, with its optimizer reset: a snapshot ensemble. The end of each member is a draw, so
-    `num_samples` is the number of members (`burn_in=0`, `thinning=1`).
+    any optax transformation instead. A member starts anew from `init(key)`; without `init` it starts from where
+    the last one ended, with its optimizer reset: a snapshot ensemble. The end of each member is a draw:
+    `roamax.sample` needs neither burn-in nor thinning, and `num_samples` is the number of members.
 
-    With `temperature` T > 0 the default optimizer's gradient gets noise N(0, 2 (1 - momentum) T / (N lr)), which
-    makes each member an annealed SGHMC chain; T = 0, the default, trains plain members.
+    With `temperature` T > 0 the default optimizer's gradient gets noise N(0, 2 (1 - momentum) T / (N learning_rate)),
+    which makes each member an annealed SGHMC chain; T = 0, the default, trains plain members.
+
+    Args:
+        posterior: What to train on.
+        member_steps: Steps per member.
+        init: Draws the start of a member from a key.
+        optimizer: An optax transformation, None for SGD.
+        learning_rate: That of SGD on the mean energy.
+        momentum: That of SGD.
+        temperature: T.
+
+    Returns:
+        The sampler.
     """
     import optax
 

@@ -23,7 +23,7 @@ def sgld(posterior: Posterior, *, step_size: Scalar, temperature: Scalar = 1.0) 
 
         theta <- theta - epsilon grad U(theta) + N(0, 2 epsilon T)
 
-    A learning rate `lr` on the mean loss is `step_size = lr / num_data`. T = 0 is gradient descent.
+    A learning rate on the mean loss is `step_size = learning_rate / num_data`. T = 0 is gradient descent.
     """
     epsilon_at = as_schedule(step_size, "step_size")
     temperature_at = as_schedule(temperature, "temperature", positive=False)

@@ -49,8 +49,8 @@ def sample(
 ) -> Draws:
     """Run chains and collect draws.
 
-    After `burn_in` steps every `thinning`-th position is kept; a sampler with a say in it (`cyclical`, `ensemble`, and
-    `hmc` while it adapts) counts only the steps that it allows.
+    After `burn_in` steps every `thinning`-th position is kept. A sampler that knows its own draws (`cyclical`: one per
+    cycle, `ensemble`: one per member) needs neither; `hmc` gives none while it adapts.
 
     Args:
         key: Decides the whole run: where chains start, their batches and their noise.
@@ -105,9 +105,24 @@ def sample(
     folder = Path(out)
     files.make_folder(folder)
     with files.locked(folder):
-        runs.claim(folder, config, may_grow=("num_samples",))
+        runs.claim(folder, config, may_grow=("num_samples",), translate=partial(_in_todays_words, config))
         store = FolderStore(folder / "draws", num_chains, trees.at(positions, 0))
         return run(states, source, store, folder / "state")
+
+
+def _in_todays_words(config: Mapping[str, Any], written: dict[str, Any]) -> dict[str, Any]:
+    """Return a configuration as it would be written today, for a run with the arguments of `config`.
+
+    `cyclical` once took every `thinning`-th step of its sampling parts for a draw, counted from the end of burn-in.
+    """
+    now, before, thinning = config["sampler"], written.get("sampler"), written.get("thinning")
+    if now.get("name") != "cyclical" or not isinstance(before, dict) or "draws_per_cycle" in before:
+        return written
+    length, exploration = now["cycle_length"], round(now["exploration_ratio"] * now["cycle_length"])
+    sampling, sampled = length - exploration, max(0, config["burn_in"] % length - exploration)
+    if not isinstance(thinning, int) or thinning < 1 or sampling % thinning or sampled % thinning:
+        return {**written, "sampler": {**before, "draws_per_cycle": f"counted across cycles, by thinning={thinning}"}}
+    return {**written, "sampler": {**before, "draws_per_cycle": sampling // thinning}, "thinning": 1}
 
 
 def plan_draws(sampler: Sampler, num_samples: int, burn_in: int = 0, thinning: int = 1) -> list[int]:

@@ -15,8 +15,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from roamax.errors import DivergenceError
 from roamax.models import Model
 from roamax.numerics import trees
-from roamax.samplers.registry import BY_CYCLES, FULL_BATCH, default_learning_rate, one_draw_a_cycle
+from roamax.samplers import registry
 from roamax.sampling.draws import Draws
+from roamax.sampling.named import draw_options
 from roamax.sampling.runner import sample
 from roamax.sklearn import build, saving
 from roamax.sklearn.build import Defaults
@@ -26,8 +27,8 @@ from roamax.types import Key, Sampler
 
 CLASSIFICATION = Defaults(temperature=0.05, prior=6.0)
 REGRESSION = Defaults(temperature=1.0, prior=1.0)
-LEARNING_RATE = 0.003
-"""Chosen, with pSGLD and the default networks, by NLL on validation rows: see benchmarks/estimators.py.
+DEFAULT_SAMPLER, LEARNING_RATE = "psgld", 0.003
+"""Chosen, with the default networks, by NLL on validation rows: see benchmarks/estimators.py.
 
 SGHMC did as well on classes, but with real targets of little noise its steps were too long for the steepest
 directions; a preconditioner adapts to them.
@@ -49,7 +50,7 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
     def __init__(
         self,
         model: Model | str | None = None,
-        sampler: str | Sampler | Callable[..., Sampler] = "psgld",
+        sampler: str | Sampler | Callable[..., Sampler] = DEFAULT_SAMPLER,
         *,
         hidden: Sequence[int] | None = None,
         prior: float | Callable[..., Any] | None = None,
@@ -137,10 +138,10 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
             try:
                 return self._run(key, task, options, before)
             except DivergenceError as error:
-                if options.get("lr") is None or "step_size" in options:
+                if options.get("learning_rate") is None or "step_size" in options:
                     raise
-                options["lr"] /= 4
-                warnings.warn(f"{error.args[0]} Trying smaller steps, {options['lr']:.2g}.", stacklevel=4)
+                options["learning_rate"] /= 4
+                warnings.warn(f"{error.args[0]} Trying smaller steps, {options['learning_rate']:.2g}.", stacklevel=4)
         return self._run(key, task, options, before)
 
     def _sampler_options(self) -> dict[str, Any]:
@@ -148,11 +149,12 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
         name = self.sampler
         if not isinstance(name, str):
             return {}
-        lr = LEARNING_RATE if name == "psgld" else default_learning_rate(name, self._defaults is REGRESSION)
-        options = {"lr": lr if self.learning_rate is None else self.learning_rate}
+        record = registry.find(name)
+        default = LEARNING_RATE if name == DEFAULT_SAMPLER else record.learning_rate(self._defaults is REGRESSION)
+        options = {"learning_rate": default if self.learning_rate is None else self.learning_rate}
         if self.temperature is not None:
             options["temperature"] = self.temperature
-        elif name != "ensemble":  # Its members are modes, at temperature 0.
+        elif record.draws != "member":  # Members of an ensemble are modes, at temperature 0.
             options["temperature"] = self._defaults.temperature
         return {**options, **(self.sampler_options or {})}
 
@@ -160,7 +162,9 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
         burn_in = self.burn_in if before is None else 0
         steps = burn_in + self.num_samples * self.thinning
         sampler = build.build_sampler(self.sampler, task, steps, self.num_samples, options)
-        by_cycles = one_draw_a_cycle(sampler) if self.sampler in BY_CYCLES else None
+        taken: dict[str, Any] = {"burn_in": burn_in, "thinning": self.thinning, "batch_size": task.batch_size}
+        if isinstance(self.sampler, str):
+            taken = draw_options(self.sampler, **taken)
         # Members of an ensemble start anew; chains go on from where they were.
         starts_anew = before is None or sampler.settings.get("restarts")
         return sample(
@@ -168,10 +172,8 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
             sampler,
             task.init if starts_anew else before,
             task.train,
-            batch_size=None if self.sampler in FULL_BATCH else task.batch_size,
+            **taken,
             num_samples=self.num_samples,
-            burn_in=0 if by_cycles else burn_in,
-            thinning=by_cycles or self.thinning,
             num_chains=self.num_chains,
             progress=bool(self.verbose),
         )

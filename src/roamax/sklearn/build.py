@@ -13,7 +13,7 @@ from roamax import models, priors
 from roamax.errors import check
 from roamax.models import Model
 from roamax.posterior import Posterior
-from roamax.samplers.registry import named_sampler
+from roamax.sampling.named import named_sampler
 from roamax.tasks import Task
 from roamax.types import Key, Params, Sampler
 

@@ -25,7 +25,7 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
 
     - `model`: a network, `roamax.models.Model` (which may take images), or a name of `roamax.models.names()`; None is
       a perceptron of the widths `hidden`, which None chooses by the number of examples.
-    - `sampler`: a name of `roamax.samplers.registry.NAMES`, with `sampler_options`; or a function that makes a
+    - `sampler`: a name of `roamax.samplers.registry`, with `sampler_options`; or a function that makes a
       `roamax.Sampler` from a `roamax.Posterior`; or such a sampler.
     - `prior`: a function of the parameters, or the scale of `roamax.priors.fan_in_gaussian`; by default 6.
     - `temperature` of the posterior: 0.05 by default, which predicted best on validation data; 1 is Bayes' rule. A

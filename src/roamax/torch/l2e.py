@@ -32,7 +32,7 @@ class L2E(SamplingOptimizer):
         r     <- r - epsilon [grad U(theta) + alpha(theta, r) + C beta(theta, r)] + N(0, 2 C epsilon T)
         theta <- theta + epsilon beta(theta, r)
 
-    `weights` is "pretrained", a name of `roamax.pretrained.list()`, a safetensors file, or the weights themselves as
+    `weights` is "pretrained", a name of `roamax.pretrained.names()`, a safetensors file, or the weights themselves as
     nested dictionaries of arrays. `step_size` (epsilon), `friction` (C) and `output_scale` come from their card
     unless given. `passes=1` takes beta of the first line for the second too, at half the cost.
 
@@ -58,8 +58,7 @@ class L2E(SamplingOptimizer):
     ):
         found = pretrained.resolve(weights, "l2e", "weights")
         _network.check_mlp(found.meta_params, l2e.WIDTHS, found.source)
-        given = {"step_size": step_size, "friction": friction, "output_scale": output_scale}
-        defaults = {name: found.setting(value, name, l2e.DEFAULTS) for name, value in given.items()}
+        defaults = found.settings(l2e.DEFAULTS, step_size=step_size, friction=friction, output_scale=output_scale)
         defaults |= {"num_data": num_data, "temperature": temperature, "weight_decay": weight_decay, "passes": passes}
         super().__init__(params, defaults, generator)
         self._layers = [_Layer.read(found.meta_params[f"layer{i}"]) for i in range(len(l2e.WIDTHS) - 1)]

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from roamax.errors import check
+from roamax.schedules import ends_in_draw
 from roamax.torch.optimizer import Group, SamplingOptimizer, gradients
 
 
@@ -52,7 +53,8 @@ class SGHMC(_Momentum):
         theta <- theta + epsilon r
 
     with epsilon = sqrt(lr / num_data) and a the `momentum_decay`, one minus the momentum of SGD. At temperature 0 it
-    *is* `torch.optim.SGD(params, lr, momentum=1 - a, weight_decay=weight_decay)`. Schedulers of `lr` work as ever.
+    *is* `torch.optim.SGD(params, lr, momentum=1 - a, weight_decay=weight_decay)`: PyTorch's `lr`, which its schedulers
+    move, is the `learning_rate` of `roamax.from_learning_rate` and of the estimators.
 
         optimizer = roamax.torch.SGHMC(model.parameters(), num_data=60_000, lr=0.1, weight_decay=5e-4)
     """
@@ -82,8 +84,9 @@ class Cyclical(_Momentum):
     """`roamax.cyclical`: SGHMC with warm restarts.
 
     In each cycle of `cycle_length` steps the learning rate follows a cosine from `lr` to 0. The first
-    `exploration_ratio` of a cycle runs at temperature 0, as SGD with momentum would; the rest samples, and there
-    `optimizer.collect` is True.
+    `exploration_ratio` of a cycle runs at temperature 0, as SGD with momentum would; the rest samples. After the
+    last step of a cycle `optimizer.collect` is True: that is a draw. `draws_per_cycle` spreads more of them evenly
+    over the sampling part.
 
         optimizer = roamax.torch.Cyclical(model.parameters(), num_data=60_000, lr=0.1, cycle_length=5_000)
     """
@@ -97,6 +100,7 @@ class Cyclical(_Momentum):
         lr: float = 0.1,
         momentum_decay: float = 0.1,
         exploration_ratio: float = 0.8,
+        draws_per_cycle: int = 1,
         temperature: float = 1.0,
         weight_decay: float = 5e-4,
         generator: torch.Generator | None = None,
@@ -107,6 +111,7 @@ class Cyclical(_Momentum):
             "lr": lr,
             "momentum_decay": momentum_decay,
             "exploration_ratio": exploration_ratio,
+            "draws_per_cycle": draws_per_cycle,
             "temperature": temperature,
             "weight_decay": weight_decay,
         }
@@ -120,12 +125,18 @@ class Cyclical(_Momentum):
         check(length == int(length) and length >= 2, "cycle_length", "be a whole number >= 2", length)
         good = 0 <= ratio < 1 and _exploration_steps(group) < length
         check(good, "exploration_ratio", "be in [0, 1) and leave at least one step of a cycle to sample", ratio)
+        draws, most = group["draws_per_cycle"], length - _exploration_steps(group)
+        rule = f"be a whole number in [1, {most}], the steps of a cycle that sample"
+        check(draws == int(draws) and 1 <= draws <= most, "draws_per_cycle", rule, draws)
 
     @property
     def collect(self) -> bool:
-        """Whether the step just taken was in the sampling part of its cycle."""
+        """Whether the parameters, after the step just taken, are a draw."""
         group = self.param_groups[0]
-        return group["steps"] > 0 and (group["steps"] - 1) % group["cycle_length"] >= _exploration_steps(group)
+        length, exploration_steps = group["cycle_length"], _exploration_steps(group)
+        # A state of before this setting was made with every step of the sampling part a draw.
+        draws = group.get("draws_per_cycle", length - exploration_steps)
+        return group["steps"] > 0 and ends_in_draw(group["steps"], length, exploration_steps, draws)
 
     def _settings(self, group: Group) -> tuple[float, float]:
         place = group["steps"] % group["cycle_length"]

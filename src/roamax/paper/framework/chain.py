@@ -146,7 +146,12 @@ def prepare(setup: Setup, seed: int, home: Path) -> tuple[TaskSpec, Task, Method
     task = spec.build()
     method = methods.method(setup.name, setup.problem, task, setup.hyper)
     # A mark of all that decides the draws but the seed: another setting is another folder.
-    settings = [dataclasses.asdict(spec), dict(method.sampler.settings), *method[2:], bool(setup.hyper.get("augment"))]
+    sampler, taken = dict(method.sampler.settings), method
+    if sampler.pop("draws_per_cycle", None):
+        # Cyclical chains once took their draws by thinning, and keep the names that this gave them.
+        sampling_part = sampler["cycle_length"] - round(sampler["exploration_ratio"] * sampler["cycle_length"])
+        taken = method._replace(thinning=sampling_part)
+    settings = [dataclasses.asdict(spec), sampler, *taken[2:], bool(setup.hyper.get("augment"))]
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
     return spec, task, method, home / f"{_slug(spec.data)}-{_slug(method.name)}-{digest}-seed{seed}"
 

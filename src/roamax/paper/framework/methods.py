@@ -2,30 +2,24 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
 from typing import Any
 
 from roamax import pretrained
 from roamax.errors import InputError, lookup
 from roamax.evaluation.compare import Method
 from roamax.paper.framework.problems import Hyper, Problem
+from roamax.samplers import registry
 from roamax.samplers.cyclical import cyclical
 from roamax.samplers.ensemble import ensemble
-from roamax.samplers.learned.kinetic_l2e import kinetic_l2e
-from roamax.samplers.learned.l2e import DEFAULTS, l2e
-from roamax.samplers.learned.meta_sgmcmc import meta_sgmcmc
-from roamax.samplers.learned.precond_l2e import precond_l2e
-from roamax.samplers.sghmc import sghmc
+from roamax.samplers.learned.l2e import DEFAULTS
+from roamax.samplers.registry import RECORDS, Record, Terms
 from roamax.tasks import Task, TaskSpec
 from roamax.types import Sampler
 
-LEARNED: dict[str, tuple[Callable[..., Sampler], str]] = {
-    "L2E": (l2e, "l2e"),
-    "CE L2E": (l2e, "l2e-ce"),
-    "Small L2E": (l2e, "l2e-small"),
-    "Kinetic L2E": (kinetic_l2e, "kinetic-l2e"),
-    "Precond L2E": (precond_l2e, "precond-l2e"),
-    "Meta-SGMCMC": (meta_sgmcmc, "meta-sgmcmc"),
+LEARNED: dict[str, tuple[Record, str]] = {
+    **{record.method: (record, name.replace("_", "-")) for name, record in RECORDS.items() if record.family},
+    "CE L2E": (RECORDS["l2e"], "l2e-ce"),
+    "Small L2E": (RECORDS["l2e"], "l2e-small"),
 }
 """Learned samplers, and the weights that each takes."""
 
@@ -36,9 +30,15 @@ def task_of(problem: Problem, hyper: Hyper) -> TaskSpec:
 
 
 def method(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
-    """The method of that name on a problem, with hyperparameters in the terms of `problems`."""
-    known = {"DE": _ensemble, "cSGMCMC": _cyclical, "SGHMC": _sghmc, **dict.fromkeys(LEARNED, _learned)}
-    return lookup(known, name, "method")(name, problem, task, hyper)
+    """Return the method of that name on a problem, with hyperparameters in the terms of `problems`."""
+    records = {record.method: record for record in RECORDS.values() if record.learning_rates is not None}
+    record = lookup({**records, **{label: learned for label, (learned, _) in LEARNED.items()}}, name, "method")
+    if record.family is not None:
+        return _learned(name, problem, task, hyper)
+    if record.draws == "step":
+        settings = {**record.settings(_terms(hyper)), "temperature": hyper.get("temperature", 1.0)}
+        return _in_turn(name, problem, task, record.load()(task.posterior, **settings))
+    return (_cyclical if record.draws == "cycle" else _ensemble)(name, problem, task, hyper)
 
 
 def _ensemble(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
@@ -54,37 +54,30 @@ def _ensemble(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
     return Method(name, sampler, problem.members, batch_size=task.batch_size)
 
 
-def _sghmc(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
-    sampler = sghmc(task.posterior, **_momentum(hyper), temperature=hyper.get("temperature", 1.0))
-    return _in_turn(name, problem, task, sampler)
-
-
 def _cyclical(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
     # A whole number of cycles has to take all the steps, and one draw comes from each of the last ones.
     cycle = max(length for length in range(1, problem.thinning + 1) if problem.steps % length == 0)
     sampler = cyclical(
         task.posterior,
-        **_momentum(hyper),
+        **registry.with_momentum(_terms(hyper)),
         cycle_length=cycle,
         exploration_ratio=hyper["exploration_ratio"],
         temperature=hyper.get("temperature", 1.0),
     )
-    sampling_part = cycle - round(hyper["exploration_ratio"] * cycle)
-    return Method(name, sampler, problem.draws, problem.steps - problem.draws * cycle, sampling_part, task.batch_size)
+    return Method(name, sampler, problem.draws, problem.steps - problem.draws * cycle, batch_size=task.batch_size)
 
 
 def _learned(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
-    build, weights = LEARNED[name]
-    if "weights" not in hyper and weights not in pretrained.list():
+    record, weights = LEARNED[name]
+    if "weights" not in hyper and weights not in pretrained.names():
         raise InputError(f"`weights` must be given for {name}, for this version ships none.")
-    weights = hyper.get("weights", weights)
+    weights = pretrained.resolve(hyper.get("weights", weights), record.name)
     options: dict[str, Any] = {"temperature": hyper.get("temperature", 1.0)}
-    card = pretrained.resolve(weights, build.__name__).card
     # Step sizes that go with one output scale mean nothing to weights of another, which have theirs on their card.
-    if hyper.get("output_scale") in (None, card.get("output_scale", DEFAULTS["output_scale"])):
+    if hyper.get("output_scale") in (None, weights.card.get("output_scale", DEFAULTS["output_scale"])):
         options |= {"step_size": math.sqrt(hyper["epsilon_squared"])} if "epsilon_squared" in hyper else {}
         options |= {"friction": hyper["momentum_decay"]} if "momentum_decay" in hyper else {}
-    sampler = build(task.posterior, weights, **options)
+    sampler = record.load()(task.posterior, weights, **options)
     return _in_turn(name, problem, task, sampler, hyper)
 
 
@@ -94,6 +87,6 @@ def _in_turn(name: str, problem: Problem, task: Task, sampler: Sampler, hyper: H
     return Method(name, sampler, problem.draws, problem.burn_in, thinning, task.batch_size)
 
 
-def _momentum(hyper: Hyper) -> dict[str, Any]:
-    epsilon = math.sqrt(hyper["epsilon_squared"])
-    return {"step_size": epsilon, "friction": hyper["momentum_decay"] / epsilon}
+def _terms(hyper: Hyper) -> Terms:
+    """Return terms in which a learning rate is epsilon squared: those of one example."""
+    return Terms(hyper["epsilon_squared"], hyper["momentum_decay"], num_data=1)

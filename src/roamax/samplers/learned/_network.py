@@ -4,6 +4,7 @@ import hashlib
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -50,6 +51,11 @@ def checksum(weights: MetaParams) -> str | None:
             return None
         digest.update(name.encode() + np.asarray(leaf, np.float32).tobytes())
     return digest.hexdigest()[:16]
+
+
+def cast(weights: MetaParams, dtype: Any) -> MetaParams:
+    """Return the weights in the precision that a layout of parameters computes in."""
+    return jax.tree.map(lambda w: jnp.asarray(w, dtype), weights)
 
 
 def apply_mlp(weights: MetaParams, features: jax.Array) -> jax.Array:

@@ -1,19 +1,17 @@
 """Kinetic-L2E: a learned mean of the momentum, with a kinetic energy that exists by construction."""
 
 import math
-from pathlib import Path
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from roamax import pretrained
 from roamax.numerics import trees
 from roamax.posterior import Posterior
 from roamax.samplers.learned import _network
 from roamax.samplers.learned._groups import Groups
-from roamax.schedules import as_schedule, describe
-from roamax.types import Batch, Info, Key, LearnedSampler, MetaParams, Params, Sampler, Scalar
+from roamax.samplers.learned._scalars import Scalars
+from roamax.types import Batch, Info, Key, LearnedSampler, MetaParams, Params, Sampler, Scalar, Weights
 
 WIDTHS = (2, 32, 32, 1)
 DEFAULTS = {"step_size": math.sqrt(2e-5), "friction": 0.05, "output_scale": 1e-3}
@@ -30,7 +28,7 @@ class KineticL2EState(NamedTuple):
 
 def kinetic_l2e(
     posterior: Posterior,
-    meta_params: MetaParams | str | Path = "pretrained",
+    meta_params: MetaParams | Weights = "pretrained",
     *,
     step_size: Scalar | None = None,
     friction: Scalar | None = None,
@@ -61,13 +59,11 @@ def kinetic_l2e(
 
     For arguments not named here see `l2e`.
     """
-    weights = pretrained.resolve(meta_params, "kinetic_l2e")
+    weights = Weights.of(meta_params)
     _network.check_mlp(weights.meta_params, WIDTHS, weights.source)
     family = kinetic_l2e_family(
-        step_size=weights.setting(step_size, "step_size", DEFAULTS),
-        friction=weights.setting(friction, "friction", DEFAULTS),
+        **weights.settings(DEFAULTS, step_size=step_size, friction=friction, output_scale=output_scale),
         temperature=temperature,
-        output_scale=weights.setting(output_scale, "output_scale", DEFAULTS),
         differentiate_gradient=differentiate_gradient,
     )
     return family.bind(weights.meta_params, posterior)
@@ -82,10 +78,7 @@ def kinetic_l2e_family(
     differentiate_gradient: bool = False,
 ) -> LearnedSampler:
     """The samplers that `kinetic_l2e` makes, as a family indexed by weights."""
-    epsilon_at = as_schedule(step_size, "step_size")
-    friction_at = as_schedule(friction, "friction")
-    temperature_at = as_schedule(temperature, "temperature", positive=False)
-    scale_at = as_schedule(output_scale, "output_scale")
+    scalars = Scalars(step_size=step_size, friction=friction, temperature=temperature, output_scale=output_scale)
 
     def bind(meta_params: MetaParams, posterior: Posterior) -> Sampler:
         _network.check_mlp(meta_params, WIDTHS, "meta_params")
@@ -94,8 +87,7 @@ def kinetic_l2e_family(
             return KineticL2EState(position, trees.zeros_like(position), jnp.zeros((), jnp.int32))
 
         def step(key: Key, state: KineticL2EState, batch: Batch) -> tuple[KineticL2EState, Info]:
-            epsilon, friction, temperature = (at(state.step) for at in (epsilon_at, friction_at, temperature_at))
-            scale = scale_at(state.step)
+            epsilon, friction, temperature, scale = scalars.at(state.step)
             energy, gradient = posterior.energy_and_grad(state.position, batch)
 
             def mean(theta: Params) -> Params:
@@ -117,10 +109,7 @@ def kinetic_l2e_family(
 
         settings = {
             "name": "kinetic_l2e",
-            "step_size": describe(step_size),
-            "friction": describe(friction),
-            "temperature": describe(temperature),
-            "output_scale": describe(output_scale),
+            **scalars.settings,
             "differentiate_gradient": differentiate_gradient,
             "weights": _network.checksum(meta_params),
         }
@@ -134,6 +123,6 @@ def momentum_mean(
 ) -> Params:
     """f(theta), the mean of the momentum, with `mean_gradient` = grad U / N."""
     layout = Groups.of(theta)
-    weights = jax.tree.map(lambda w: jnp.asarray(w, layout.dtype), meta_params)
+    weights = _network.cast(meta_params, layout.dtype)
     features = jnp.stack([layout.normalised(layout.pack(tree)) for tree in (theta, mean_gradient)])
     return layout.unpack(jnp.asarray(output_scale, layout.dtype) * _network.apply_mlp(weights, features)[0])

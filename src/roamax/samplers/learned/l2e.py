@@ -2,20 +2,18 @@
 
 import math
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from roamax import pretrained
 from roamax.errors import check
 from roamax.posterior import Posterior
 from roamax.samplers.learned import _kernel, _network
 from roamax.samplers.learned._groups import Groups
-from roamax.schedules import as_schedule, describe
-from roamax.types import Batch, Info, Key, LearnedSampler, MetaParams, Params, Sampler, Scalar
+from roamax.samplers.learned._scalars import Scalars
+from roamax.types import Batch, Info, Key, LearnedSampler, MetaParams, Params, Sampler, Scalar, Weights
 
 WIDTHS = (9, 32, 32, 2)
 DECAYS = (0.1, 0.5, 0.9, 0.99, 0.999, 0.9999)
@@ -34,7 +32,7 @@ class L2EState(NamedTuple):
 
 def l2e(
     posterior: Posterior,
-    meta_params: MetaParams | str | Path = "pretrained",
+    meta_params: MetaParams | Weights = "pretrained",
     *,
     step_size: Scalar | None = None,
     friction: Scalar | None = None,
@@ -53,27 +51,34 @@ def l2e(
     theta, r and six running averages of grad U / N with decays .1 to .9999, each divided by its root mean
     square over the tensor. Its outputs are multiplied by `output_scale`. The momentum starts at 0.
 
-    `meta_params` are weights, a safetensors file of them, the name of a set that ships with the package, or
-    "pretrained" for the one that is meant for use. Settings left out come from the weights' card, or are those
-    of the paper (`DEFAULTS`) if there is none.
-
-    With a `mesh`, its devices share momentum, averages and the network's work: each keeps the same number of groups of
-    64 parameters. The position is whole on every device, and the numbers are those of one device.
-
     What is guaranteed: if alpha and beta are the gradients of one function g for which the integral of
     exp(-g(theta, r)) over r does not depend on theta, the chain samples the posterior in the limit of small
     steps, as SGHMC does. Nothing makes a network keep to that. Its features hold the past, and it was trained
     for predictions, so in general the chain's long-run distribution is *near* no known one; random weights
     may also make it diverge. `roamax.diagnostics.stationarity` measures the bias of given weights on a target
     that is known. `kinetic_l2e`, `precond_l2e` and `meta_sgmcmc` have guarantees, and their prices.
+
+    Args:
+        posterior: What to sample.
+        meta_params: Weights; to `roamax.l2e` also a safetensors file of them, the name of a set that ships with the
+            package, or "pretrained" for the set that is meant for use.
+        step_size: epsilon. Like `friction` and `output_scale`, where it is None it comes from the weights' card, or is
+            that of the paper (`DEFAULTS`) if there is none.
+        friction: C.
+        temperature: T; 1 samples the posterior.
+        output_scale: What alpha and beta are multiplied by.
+        passes: How often a step evaluates the network, 1 or 2.
+        mesh: Devices that share momentum, averages and the network's work: each keeps the same number of groups of 64
+            parameters. The position is whole on every device, and the numbers are those of one device.
+
+    Returns:
+        The sampler.
     """
-    weights = pretrained.resolve(meta_params, "l2e")
+    weights = Weights.of(meta_params)
     _network.check_mlp(weights.meta_params, WIDTHS, weights.source)
     family = l2e_family(
-        step_size=weights.setting(step_size, "step_size", DEFAULTS),
-        friction=weights.setting(friction, "friction", DEFAULTS),
+        **weights.settings(DEFAULTS, step_size=step_size, friction=friction, output_scale=output_scale),
         temperature=temperature,
-        output_scale=weights.setting(output_scale, "output_scale", DEFAULTS),
         passes=passes,
         mesh=mesh,
     )
@@ -90,10 +95,7 @@ def l2e_family(
     mesh: Mesh | None = None,
 ) -> LearnedSampler:
     """The samplers that `l2e` makes, as a family indexed by weights: what meta-training searches."""
-    epsilon_at = as_schedule(step_size, "step_size")
-    friction_at = as_schedule(friction, "friction")
-    temperature_at = as_schedule(temperature, "temperature", positive=False)
-    scale_at = as_schedule(output_scale, "output_scale")
+    scalars = Scalars(step_size=step_size, friction=friction, temperature=temperature, output_scale=output_scale)
     check(passes in (1, 2), "passes", "be 1 or 2", passes)
 
     def bind(meta_params: MetaParams, posterior: Posterior) -> Sampler:
@@ -107,9 +109,7 @@ def l2e_family(
         def step(key: Key, state: L2EState, batch: Batch) -> tuple[L2EState, Info]:
             energy, gradient = posterior.energy_and_grad(state.position, batch)
             layout, r = Groups.of(state.position, mesh), state.momentum
-            epsilon, friction, temperature, scale = (
-                jnp.asarray(at(state.step), layout.dtype) for at in (epsilon_at, friction_at, temperature_at, scale_at)
-            )
+            epsilon, friction, temperature, scale = (jnp.asarray(x, layout.dtype) for x in scalars.at(state.step))
             mean_gradient = layout.pack(gradient) / posterior.num_data
             averages, network = _bound_network(meta_params, scale, layout, state, mean_gradient)
 
@@ -128,10 +128,7 @@ def l2e_family(
 
         settings = {
             "name": "l2e",
-            "step_size": describe(step_size),
-            "friction": describe(friction),
-            "temperature": describe(temperature),
-            "output_scale": describe(output_scale),
+            **scalars.settings,
             "passes": passes,
             "weights": _network.checksum(meta_params),
         }
@@ -159,7 +156,7 @@ def _bound_network(
     theta = layout.pack(state.position)
     decays = jnp.asarray(DECAYS, layout.dtype)[:, None, None]
     averages = decays * state.averages + (1 - decays) * mean_gradient[None]
-    weights = jax.tree.map(lambda w: jnp.asarray(w, layout.dtype), meta_params)
+    weights = _network.cast(meta_params, layout.dtype)
     gradient_scale, theta_scale, average_scales = map(layout.inverse_rms, (mean_gradient, theta, averages))
 
     def network(r: jax.Array, moves: Sequence[Move]) -> tuple[jax.Array, ...]:

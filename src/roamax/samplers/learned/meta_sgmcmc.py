@@ -2,21 +2,19 @@
 
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from roamax import pretrained
 from roamax.errors import check
 from roamax.numerics import trees
 from roamax.posterior import Posterior
 from roamax.samplers.learned import _network
 from roamax.samplers.learned._groups import Groups
 from roamax.samplers.learned._recipe import Matrices, recipe_step
-from roamax.schedules import as_schedule, describe
-from roamax.types import Batch, Info, Key, LearnedSampler, MetaParams, Params, Sampler, Scalar
+from roamax.samplers.learned._scalars import Scalars
+from roamax.types import Batch, Info, Key, LearnedSampler, MetaParams, Params, Sampler, Scalar, Weights
 
 WIDTHS = {"q": (2, 10, 1), "d": (3, 10, 1)}
 DEFAULTS = {"step_size": math.sqrt(1e-6)}
@@ -34,7 +32,7 @@ class MetaSGMCMCState(NamedTuple):
 
 def meta_sgmcmc(
     posterior: Posterior,
-    meta_params: MetaParams | str | Path = "pretrained",
+    meta_params: MetaParams | Weights = "pretrained",
     *,
     step_size: Scalar | None = None,
     temperature: Scalar = 1.0,
@@ -62,10 +60,10 @@ def meta_sgmcmc(
 
     For arguments not named here see `l2e`.
     """
-    weights = pretrained.resolve(meta_params, "meta_sgmcmc")
+    weights = Weights.of(meta_params)
     check_weights(weights.meta_params, weights.source)
     family = meta_sgmcmc_family(
-        step_size=weights.setting(step_size, "step_size", DEFAULTS),
+        **weights.settings(DEFAULTS, step_size=step_size),
         temperature=temperature,
         q_clip=q_clip,
         d_clip=d_clip,
@@ -91,8 +89,7 @@ def meta_sgmcmc_family(
     gamma: Gamma = "autodiff",
 ) -> LearnedSampler:
     """The samplers that `meta_sgmcmc` makes, as a family indexed by weights."""
-    epsilon_at = as_schedule(step_size, "step_size")
-    temperature_at = as_schedule(temperature, "temperature", positive=False)
+    scalars = Scalars(step_size=step_size, temperature=temperature)
     check(q_clip > 0, "q_clip", "be > 0", q_clip)
     check(d_clip > 0, "d_clip", "be > 0", d_clip)
     check(gamma in ("autodiff", "finite_difference"), "gamma", "be autodiff or finite_difference", gamma)
@@ -110,7 +107,7 @@ def meta_sgmcmc_family(
 
         def matrices(energy: jax.Array, gradient: Params, momentum: Params) -> Matrices:
             layout = Groups.of(momentum)
-            weights = jax.tree.map(lambda w: jnp.asarray(w, layout.dtype), meta_params)
+            weights = _network.cast(meta_params, layout.dtype)
             r, mean_gradient = layout.pack(momentum), layout.pack(gradient) / posterior.num_data
             mean_energy = jnp.full(layout.shape, energy.astype(layout.dtype) / posterior.num_data)
             features = jnp.stack([mean_energy, layout.normalised(r), layout.normalised(mean_gradient)])
@@ -128,21 +125,16 @@ def meta_sgmcmc_family(
 
         def step(key: Key, state: MetaSGMCMCState, batch: Batch) -> tuple[MetaSGMCMCState, Info]:
             energy, gradient = posterior.energy_and_grad(state.position, batch)
+            learned = matrices(energy, gradient, state.momentum)
+            epsilon, temperature = scalars.at(state.step)
             position, momentum = recipe_step(
-                key,
-                state.position,
-                state.momentum,
-                gradient,
-                matrices(energy, gradient, state.momentum),
-                epsilon_at(state.step),
-                temperature_at(state.step),
+                key, state.position, state.momentum, gradient, learned, epsilon, temperature
             )
             return MetaSGMCMCState(position, momentum, state.step + 1), Info(energy)
 
         settings = {
             "name": "meta_sgmcmc",
-            "step_size": describe(step_size),
-            "temperature": describe(temperature),
+            **scalars.settings,
             "q_clip": q_clip,
             "d_clip": d_clip,
             "gamma": gamma,

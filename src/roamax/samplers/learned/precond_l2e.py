@@ -2,22 +2,20 @@
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from roamax import pretrained
 from roamax.errors import check
 from roamax.numerics import trees
 from roamax.posterior import Posterior
 from roamax.samplers.learned import _network
 from roamax.samplers.learned._groups import Groups
 from roamax.samplers.learned._recipe import Matrices, recipe_step
+from roamax.samplers.learned._scalars import Scalars
 from roamax.samplers.learned.l2e import DECAYS
-from roamax.schedules import as_schedule, describe
-from roamax.types import Batch, Info, Key, LearnedSampler, MetaParams, Params, Sampler, Scalar
+from roamax.types import Batch, Info, Key, LearnedSampler, MetaParams, Params, Sampler, Scalar, Weights
 
 DEFAULTS = {"step_size": math.sqrt(2e-5), "friction": 0.05, "output_scale": 0.1}
 """Settings for weights without a card."""
@@ -34,7 +32,7 @@ class PrecondL2EState(NamedTuple):
 
 def precond_l2e(
     posterior: Posterior,
-    meta_params: MetaParams | str | Path = "pretrained",
+    meta_params: MetaParams | Weights = "pretrained",
     *,
     step_size: Scalar | None = None,
     friction: Scalar | None = None,
@@ -61,13 +59,11 @@ def precond_l2e(
 
     For arguments not named here see `l2e`.
     """
-    weights = pretrained.resolve(meta_params, "precond_l2e")
+    weights = Weights.of(meta_params)
     _network.check_mlp(weights.meta_params, widths(decays), weights.source)
     family = precond_l2e_family(
-        step_size=weights.setting(step_size, "step_size", DEFAULTS),
-        friction=weights.setting(friction, "friction", DEFAULTS),
+        **weights.settings(DEFAULTS, step_size=step_size, friction=friction, output_scale=output_scale),
         temperature=temperature,
-        output_scale=weights.setting(output_scale, "output_scale", DEFAULTS),
         curvature=curvature,
         decays=decays,
     )
@@ -91,10 +87,7 @@ def precond_l2e_family(
     decays: Sequence[float] = DECAYS,
 ) -> LearnedSampler:
     """The samplers that `precond_l2e` makes, as a family indexed by weights."""
-    epsilon_at = as_schedule(step_size, "step_size")
-    friction_at = as_schedule(friction, "friction")
-    temperature_at = as_schedule(temperature, "temperature", positive=False)
-    scale_at = as_schedule(output_scale, "output_scale")
+    scalars = Scalars(step_size=step_size, friction=friction, temperature=temperature, output_scale=output_scale)
     network_widths = widths(decays)
 
     def bind(meta_params: MetaParams, posterior: Posterior) -> Sampler:
@@ -111,8 +104,9 @@ def precond_l2e_family(
             energy, gradient, moved = _gradient_along(posterior, state.position, batch, signs if curvature else None)
             layout = Groups.of(state.position)
             decay = jnp.asarray(decays, layout.dtype)[:, None, None]
-            friction, scale = (jnp.asarray(at(state.step), layout.dtype) for at in (friction_at, scale_at))
-            weights = jax.tree.map(lambda w: jnp.asarray(w, layout.dtype), meta_params)
+            epsilon, friction, temperature, scale = scalars.at(state.step)
+            friction, scale = jnp.asarray(friction, layout.dtype), jnp.asarray(scale, layout.dtype)
+            weights = _network.cast(meta_params, layout.dtype)
             theta, r, v = map(layout.pack, (state.position, state.momentum, signs))
             mean_gradient, mean_moved = (layout.pack(tree) / posterior.num_data for tree in (gradient, moved))
 
@@ -128,7 +122,6 @@ def precond_l2e_family(
             (q, d), (q_by_theta, _) = jax.jvp(diagonals, here, (v, mean_moved, still))
             _, (q_by_r, d_by_r) = jax.jvp(diagonals, here, (still, still, v))
             matrices = Matrices(*map(layout.unpack, (q, d, -v * q_by_r, v * (q_by_theta + d_by_r))))
-            epsilon, temperature = epsilon_at(state.step), temperature_at(state.step)
             position, momentum = recipe_step(
                 noise_key, state.position, state.momentum, gradient, matrices, epsilon, temperature
             )
@@ -137,10 +130,7 @@ def precond_l2e_family(
 
         settings = {
             "name": "precond_l2e",
-            "step_size": describe(step_size),
-            "friction": describe(friction),
-            "temperature": describe(temperature),
-            "output_scale": describe(output_scale),
+            **scalars.settings,
             "curvature": curvature,
             "decays": list(decays),
             "weights": _network.checksum(meta_params),

@@ -1,0 +1,79 @@
+"""Samplers by name, with settings in the terms of stochastic gradient descent, for the command line and estimators."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from roamax import pretrained
+from roamax.errors import InputError, check
+from roamax.posterior import Posterior
+from roamax.samplers import registry
+from roamax.samplers.registry import Record, Terms
+from roamax.types import Key, Params, Sampler
+
+
+@cache
+def builder(record: Record) -> Callable[..., Sampler]:
+    """Return the function that makes a sampler, as `roamax` has it: a learned one finds its weights by name."""
+    return record.load() if record.family is None else pretrained.resolving(record.load())
+
+
+def named_sampler(
+    name: str,
+    posterior: Posterior,
+    *,
+    num_steps: int,
+    num_samples: int,
+    init: Callable[[Key], Params] | None = None,
+    regression: bool = False,
+    learning_rate: float | None = None,
+    momentum_decay: float = 0.1,
+    argument: str = "learning_rate",
+    **options: Any,
+) -> Sampler:
+    """Return the sampler of that name for a run of about `num_steps` steps and `num_samples` draws.
+
+    Cyclical SGMCMC gets one cycle, and an ensemble one member, for each draw.
+
+    Args:
+        name: A name of `roamax.samplers.registry`.
+        posterior: What to sample.
+        num_steps: The length of the run.
+        num_samples: Draws of each chain.
+        init: Draws a start from a key, for members of an ensemble.
+        regression: Whether the defaults are those of a Gaussian likelihood.
+        learning_rate: A learning rate on the mean loss; None for the sampler's default.
+        momentum_decay: One minus the momentum.
+        argument: What an error calls the learning rate.
+        options: Settings of the sampler itself, which win over those that follow from the learning rate.
+    """
+    record = registry.find(name)
+    default = record.learning_rate(regression)
+    if default is None:
+        if learning_rate is not None:
+            raise InputError(
+                f"`{argument}` must not be given for {name}, whose steps are not in those terms; got {learning_rate}."
+            )
+        return builder(record)(posterior, **options)
+    rate = default if learning_rate is None else learning_rate
+    check(0 < rate < float("inf"), argument, "be a finite number > 0", rate)
+    terms = Terms(rate, momentum_decay, posterior.num_data, num_steps // max(1, num_samples), init)
+    return builder(record)(posterior, **{**record.settings(terms), **options})
+
+
+def draw_options(name: str, burn_in: int, thinning: int, batch_size: int | None) -> dict[str, Any]:
+    """Return the options of `sample` for a sampler of that name.
+
+    Args:
+        name: A name of `roamax.samplers.registry`.
+        burn_in: Steps before the first draw, for a sampler that can draw at every step.
+        thinning: Steps between draws, for such a sampler.
+        batch_size: Examples per minibatch, for a sampler that takes minibatches.
+    """
+    record = registry.find(name)
+    own = record.draws == "step"
+    return {
+        "burn_in": burn_in if own else 0,
+        "thinning": thinning if own else 1,
+        "batch_size": None if record.full_batch else batch_size,
+    }
