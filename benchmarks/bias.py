@@ -17,13 +17,9 @@ from roamax import pretrained, runs
 from roamax.evaluation.stationarity import SamplerOf, bias
 from roamax.evaluation.targets import TARGETS
 from roamax.report.table import Column, from_records, markdown
-from roamax.samplers.learned.kinetic_l2e import kinetic_l2e
-from roamax.samplers.learned.l2e import l2e
-from roamax.samplers.learned.meta_sgmcmc import meta_sgmcmc
-from roamax.samplers.learned.precond_l2e import precond_l2e
+from roamax.samplers.registry import RECORDS
 from roamax.samplers.sghmc import sghmc
 
-SAMPLERS = {"l2e": l2e, "kinetic_l2e": kinetic_l2e, "precond_l2e": precond_l2e, "meta_sgmcmc": meta_sgmcmc}
 COLUMNS = [
     Column("target", "target"),
     Column("sampler", "sampler"),
@@ -52,10 +48,9 @@ def contestants(sources: list[str]) -> dict[str, SamplerOf]:
     found: dict[str, SamplerOf] = {}
     for source in sources:
         weights = pretrained.load(source) if source in pretrained.names() else pretrained.read(source)
-        path = pretrained.FOLDER / f"{source}.safetensors" if source in pretrained.names() else Path(source)
         name = str(weights.card.get("sampler", "l2e"))
-        label = source if source in pretrained.names() else f"{name} ({path.parent.name})"
-        found[label] = partial(SAMPLERS[name], meta_params=path)
+        label = source if source in pretrained.names() else f"{name} ({Path(source).parent.name})"
+        found[label] = partial(RECORDS[name].load(), meta_params=weights)
         if {"step_size", "friction"} <= weights.card.keys():
             settings = {key: weights.card[key] for key in ("step_size", "friction")}
             found[f"SGHMC as {label}"] = partial(sghmc, **settings)

@@ -71,7 +71,10 @@ SAMPLERS = {
         ),
         80,
     ),
-    "meta_sgmcmc": (lambda p, t, e: random_weights(roamax.meta_sgmcmc_family(step_size=0.03 * e, temperature=t), p), 250),
+    "meta_sgmcmc": (
+        lambda p, t, e: random_weights(roamax.meta_sgmcmc_family(step_size=0.03 * e, temperature=t), p),
+        250,
+    ),
 }
 
 

@@ -36,7 +36,9 @@ SAMPLERS = {
     "l2e": learned(lambda: roamax.l2e_family(step_size=1e-2, friction=0.1)),
     "l2e-one-pass": learned(lambda: roamax.l2e_family(step_size=1e-2, friction=0.1, passes=1)),
     "kinetic_l2e": learned(lambda: roamax.kinetic_l2e_family(step_size=1e-2, friction=0.1)),
-    "kinetic_l2e-exact": learned(lambda: roamax.kinetic_l2e_family(step_size=1e-2, friction=0.1, differentiate_gradient=True)),
+    "kinetic_l2e-exact": learned(
+        lambda: roamax.kinetic_l2e_family(step_size=1e-2, friction=0.1, differentiate_gradient=True)
+    ),
     "precond_l2e": learned(lambda: roamax.precond_l2e_family(step_size=1e-2, friction=0.1)),
     "meta_sgmcmc": learned(lambda: roamax.meta_sgmcmc_family(step_size=1e-3)),
     "meta_sgmcmc-differences": learned(lambda: roamax.meta_sgmcmc_family(step_size=1e-3, gamma="finite_difference")),

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import roamax
 from roamax import Posterior, pretrained, sghmc
 from roamax.errors import FileError, InputError
 from roamax.evaluation import diagnostics, targets
@@ -16,10 +17,8 @@ from roamax.numerics import noise, trees
 from roamax.samplers.learned import _kernel, _network, meta_sgmcmc, precond_l2e
 from roamax.samplers.learned._groups import Groups
 from roamax.samplers.learned._recipe import recipe_step
-from roamax.samplers.learned.kinetic_l2e import kinetic_l2e, kinetic_l2e_family
-from roamax.samplers.learned.l2e import WIDTHS, l2e, l2e_family
-from roamax.samplers.learned.meta_sgmcmc import meta_sgmcmc_family
-from roamax.samplers.learned.precond_l2e import precond_l2e_family
+from roamax.samplers.learned.l2e import WIDTHS
+from roamax.samplers.registry import RECORDS
 
 SHAPES = {"matrix": (7, 5), "vector": (70,), "cube": (2, 3, 2), "scalar": (), "empty": (0, 3)}
 NUM_DATA, STEP_SIZE, FRICTION, TEMPERATURE, OUTPUT_SCALE = 50, 0.03, 0.7, 0.5, 0.2
@@ -83,7 +82,7 @@ class NumpyL2E:
 @pytest.mark.parametrize(("passes", "written_out"), [(1, False), (2, False), (1, True), (2, True)])
 def test_l2e_is_its_equations(passes, written_out, monkeypatch):
     monkeypatch.setattr(_kernel, "SMALL", 0 if written_out else 10**9)
-    family = l2e_family(
+    family = roamax.l2e_family(
         step_size=STEP_SIZE, friction=FRICTION, temperature=TEMPERATURE, output_scale=OUTPUT_SCALE, passes=passes
     )
     weights = jax.tree.map(lambda w: w + 0.1, family.init(jax.random.key(0)))
@@ -138,7 +137,7 @@ def test_l2e_with_the_gradient_of_a_quadratic_kinetic_energy_is_sghmc(monkeypatc
     monkeypatch.setattr(Groups, "inverse_rms", lambda self, x: jnp.ones(x.shape[:-1], x.dtype))
 
     def make_l2e(posterior):
-        return l2e_family(**settings, output_scale=1.0).bind(identity_weights(), posterior)
+        return roamax.l2e_family(**settings, output_scale=1.0).bind(identity_weights(), posterior)
 
     def run(sampler):
         state, step = sampler.init(jax.random.key(0), random_tree(0)), jax.jit(sampler.step)
@@ -217,7 +216,7 @@ def mlp_on(weights, features):
 
 @pytest.mark.parametrize("differentiate_gradient", [False, True])
 def test_kinetic_l2e_moves_by_both_gradients_of_its_kinetic_energy(differentiate_gradient):
-    family = kinetic_l2e_family(
+    family = roamax.kinetic_l2e_family(
         step_size=0.1, friction=0.7, temperature=0.0, output_scale=0.5, differentiate_gradient=differentiate_gradient
     )
     weights, posterior, batch = family.init(jax.random.key(0)), quartic_posterior(), jnp.asarray([1.0, 2.0])
@@ -275,7 +274,7 @@ def check_recipe_step(sampler, diagonals, theta, r, batch, noise_key, step_key, 
 
 @pytest.mark.parametrize("gamma", ["autodiff", "finite_difference"])
 def test_meta_sgmcmc_has_the_whole_correction(gamma, float64):
-    family = meta_sgmcmc_family(step_size=0.1, temperature=0.8, d_clip=0.5, gamma=gamma)
+    family = roamax.meta_sgmcmc_family(step_size=0.1, temperature=0.8, d_clip=0.5, gamma=gamma)
     weights, posterior, batch = family.init(jax.random.key(1)), quartic_posterior(), jnp.asarray([1.0, 2.0])
     theta, r = (random_tree(seed)["cube"].astype(float) for seed in (0, 1))
 
@@ -290,7 +289,7 @@ def test_meta_sgmcmc_has_the_whole_correction(gamma, float64):
 
 
 def test_precond_l2e_has_the_whole_correction(float64):
-    family = precond_l2e_family(step_size=0.1, friction=0.7, temperature=0.8, output_scale=0.5, decays=(0.3,))
+    family = roamax.precond_l2e_family(step_size=0.1, friction=0.7, temperature=0.8, output_scale=0.5, decays=(0.3,))
     weights, posterior, batch = family.init(jax.random.key(1)), quartic_posterior(), jnp.asarray([1.0, 2.0])
     theta, r = (random_tree(seed)["cube"].astype(float) for seed in (0, 1))
 
@@ -313,19 +312,19 @@ def without_gamma(key, position, momentum, gradient, matrices, epsilon, temperat
 
 def test_kinetic_l2e_keeps_a_gaussian_with_random_weights_if_it_follows_the_gradient():
     settings = {"step_size": 0.05, "friction": 1.0, "output_scale": 1.0}
-    assert long_run_error(random_member(kinetic_l2e_family(**settings, differentiate_gradient=True))) < 0.04
-    assert long_run_error(random_member(kinetic_l2e_family(**settings))) > 0.1
+    assert long_run_error(random_member(roamax.kinetic_l2e_family(**settings, differentiate_gradient=True))) < 0.04
+    assert long_run_error(random_member(roamax.kinetic_l2e_family(**settings))) > 0.1
 
 
 def test_precond_l2e_keeps_a_gaussian_with_random_weights_and_needs_gamma_for_it(monkeypatch):
-    family = precond_l2e_family(step_size=0.05, friction=1.0, output_scale=0.5, decays=())
+    family = roamax.precond_l2e_family(step_size=0.05, friction=1.0, output_scale=0.5, decays=())
     assert long_run_error(random_member(family)) < 0.03
     monkeypatch.setattr(precond_l2e, "recipe_step", without_gamma)
     assert long_run_error(random_member(family)) > 0.1
 
 
 def test_meta_sgmcmc_keeps_a_gaussian_with_random_weights_and_needs_gamma_for_it(monkeypatch):
-    family = meta_sgmcmc_family(step_size=0.05)
+    family = roamax.meta_sgmcmc_family(step_size=0.05)
     assert long_run_error(random_member(family)) < 0.08
     monkeypatch.setattr(meta_sgmcmc, "recipe_step", without_gamma)
     assert long_run_error(random_member(family)) > 0.5
@@ -333,7 +332,7 @@ def test_meta_sgmcmc_keeps_a_gaussian_with_random_weights_and_needs_gamma_for_it
 
 def test_stationarity_sees_that_random_weights_of_l2e_miss_the_target():
     def make(posterior):
-        return l2e(
+        return roamax.l2e(
             posterior, _network.init_mlp(jax.random.key(0), WIDTHS), step_size=0.1, friction=1.0, output_scale=1.0
         )
 
@@ -358,12 +357,19 @@ def write_weights(folder, weights, card=None, name="mine"):
 def test_weights_from_a_file_bring_the_settings_of_their_card(tmp_path):
     weights, posterior = _network.init_mlp(jax.random.key(0), WIDTHS), quartic_posterior()
     path = write_weights(tmp_path, weights, {"step_size": 0.02, "friction": 0.3, "output_scale": 0.1})
-    from_file = l2e(posterior, path, friction=0.4).settings
-    given = l2e(posterior, weights, step_size=0.02, friction=0.4, output_scale=0.1).settings
+    from_file = roamax.l2e(posterior, path, friction=0.4).settings
+    given = roamax.l2e(posterior, weights, step_size=0.02, friction=0.4, output_scale=0.1).settings
     assert from_file == given
     assert json.loads(json.dumps(given)) == given
-    assert l2e(posterior, str(path)).settings["friction"] == 0.3
-    assert l2e(posterior, weights).settings["output_scale"] == 1e-3
+    assert roamax.l2e(posterior, str(path)).settings["friction"] == 0.3
+    assert roamax.l2e(posterior, weights).settings["output_scale"] == 1e-3
+    assert roamax.l2e(posterior, pretrained.read(path), friction=0.4).settings == given
+
+
+def test_a_kernel_reads_no_files():
+    for name in ("l2e", "kinetic_l2e", "precond_l2e", "meta_sgmcmc"):
+        with pytest.raises(InputError, match=r"`meta_params` must be weights here; .*; got 'pretrained'"):
+            RECORDS[name].load()(quartic_posterior())
 
 
 def test_every_set_of_weights_that_ships_works_by_name_and_has_a_card():
@@ -377,27 +383,27 @@ def test_every_set_of_weights_that_ships_works_by_name_and_has_a_card():
 
 def test_a_sampler_finds_the_weights_that_ship_for_it(tmp_path, monkeypatch):
     monkeypatch.setattr(pretrained, "FOLDER", tmp_path)
-    write_weights(tmp_path, kinetic_l2e_family(step_size=0.1, friction=0.1).init(jax.random.key(0)),
+    write_weights(tmp_path, roamax.kinetic_l2e_family(step_size=0.1, friction=0.1).init(jax.random.key(0)),
                   {"step_size": 0.02}, "kinetic-l2e")  # fmt: skip
-    assert kinetic_l2e(quartic_posterior()).settings["step_size"] == 0.02
+    assert roamax.kinetic_l2e(quartic_posterior()).settings["step_size"] == 0.02
 
 
 def test_bad_weights_are_named_in_one_line(tmp_path, monkeypatch):
     weights, posterior = _network.init_mlp(jax.random.key(0), WIDTHS), quartic_posterior()
     monkeypatch.setattr(pretrained, "FOLDER", tmp_path)
     with pytest.raises(InputError, match="no weights of kinetic_l2e ship with this version yet; got 'pretrained'"):
-        kinetic_l2e(posterior)
+        roamax.kinetic_l2e(posterior)
     with pytest.raises(FileError, match=r"nosuch\.safetensors could not be read"):
-        l2e(posterior, tmp_path / "nosuch.safetensors")
+        roamax.l2e(posterior, tmp_path / "nosuch.safetensors")
     path = write_weights(tmp_path, {**weights, "layer2": {"w": np.zeros((32, 3)), "b": np.zeros(2)}})
     with pytest.raises(
         InputError, match=r"mine\.safetensors` must hold layer2/w of shape \(32, 2\); got shape \(32, 3\)"
     ):
-        l2e(posterior, path)
+        roamax.l2e(posterior, path)
     path = write_weights(tmp_path, {**weights, "layer2": {"w": np.full((32, 2), np.nan), "b": np.zeros(2)}})
     with pytest.raises(InputError, match=r"mine\.safetensors` must be finite; got NaN or infinity in layer2/w"):
-        l2e(posterior, path)
+        roamax.l2e(posterior, path)
     with pytest.raises(InputError, match="`meta_params` must hold layer0/b"):
-        l2e(posterior, {"layer0": weights["layer0"]})
+        roamax.l2e(posterior, {"layer0": weights["layer0"]})
     with pytest.raises(InputError, match="`meta_params` must hold two networks, d and q; got layer0"):
-        meta_sgmcmc.meta_sgmcmc(posterior, {"layer0": weights["layer0"]})
+        roamax.meta_sgmcmc(posterior, {"layer0": weights["layer0"]})

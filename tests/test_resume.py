@@ -161,3 +161,39 @@ def test_what_is_renamed_into_place_has_reached_the_disk(tmp_path, monkeypatch):
     draws = run(tmp_path / "run", num_samples=3)
     np.testing.assert_array_equal(theta(roamax.Draws.load(tmp_path / "run")), theta(draws))
     run(tmp_path / "run", num_samples=4)
+
+
+CYCLE = {"step_size": 0.02, "friction": 1.0, "cycle_length": 10, "exploration_ratio": 0.6}
+
+
+def run_cycles(out, num_samples=2, **options):
+    sampler = roamax.cyclical(TARGET.posterior, **CYCLE, **options)
+    start = {"theta": jnp.zeros(3)}
+    return roamax.sample(jax.random.key(0), sampler, start, TARGET.data, batch_size=8, num_samples=num_samples, out=out)
+
+
+def as_before(out, thinning):
+    """Make the folder one of the version in which cyclical runs took their draws by thinning."""
+    config = json.loads((out / "config.json").read_text())
+    del config["sampler"]["draws_per_cycle"]
+    (out / "config.json").write_text(json.dumps({**config, "thinning": thinning}))
+
+
+@pytest.mark.parametrize(("draws_per_cycle", "thinning"), [(1, 4), (2, 2), (4, 1)])
+def test_a_cyclical_run_of_before_it_knew_its_draws_resumes(tmp_path, draws_per_cycle, thinning):
+    run_cycles(tmp_path / "run", draws_per_cycle=draws_per_cycle)
+    as_before(tmp_path / "run", thinning)
+    longer = run_cycles(tmp_path / "run", 5, draws_per_cycle=draws_per_cycle)
+    unbroken = run_cycles(None, 5, draws_per_cycle=draws_per_cycle)
+    assert longer.steps == unbroken.steps
+    np.testing.assert_array_equal(longer.positions["theta"], unbroken.positions["theta"])
+
+
+@pytest.mark.parametrize(
+    ("thinning", "known"), [(1, "is 4, not 1"), (3, "is counted across cycles, by thinning=3, not 1")]
+)
+def test_a_cyclical_run_of_before_with_other_draws_is_refused(tmp_path, thinning, known):
+    run_cycles(tmp_path / "run")
+    as_before(tmp_path / "run", thinning)
+    with pytest.raises(InputError, match=rf"`sampler\.draws_per_cycle` {known}\. Choose another folder"):
+        run_cycles(tmp_path / "run")

@@ -14,7 +14,6 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 import roamax
 from roamax import priors
 from roamax.likelihoods import categorical
-from roamax.samplers.learned.l2e import l2e_family
 
 DEVICES, TENSORS = 8, 6
 SETTINGS = {"step_size": 0.01, "friction": 1.0, "output_scale": 1.0}
@@ -36,7 +35,7 @@ def problem(hidden):
     ]
     x, y = rng.normal(size=(64, 20)).astype(np.float32), rng.integers(0, 10, 64).astype(np.int32)
     posterior = roamax.Posterior(categorical(network), priors.gaussian(variance=0.1), 1000)
-    weights = l2e_family(**SETTINGS).init(jax.random.key(2))
+    weights = roamax.l2e_family(**SETTINGS).init(jax.random.key(2))
     return posterior, weights, jax.tree.map(jnp.asarray, position), (x, y)
 
 

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import roamax
 from faults import jobs
 from roamax import Draws
 from roamax.data import archives, dataset
@@ -32,7 +33,7 @@ from roamax.meta.folder import read_arguments
 from roamax.meta.outer import outer_optimizer
 from roamax.numerics import trees
 from roamax.samplers.learned import _network
-from roamax.samplers.learned.l2e import WIDTHS, l2e
+from roamax.samplers.learned.l2e import WIDTHS
 from test_data import WRITERS
 from test_meta import toy_family
 
@@ -128,7 +129,9 @@ def weights_and_data(folder):
 
     posterior = jobs.TARGET.posterior
     return {
-        "weights": Parser(("mine.safetensors", "mine.json"), lambda: l2e(posterior, folder / "mine.safetensors")),
+        "weights": Parser(
+            ("mine.safetensors", "mine.json"), lambda: roamax.l2e(posterior, folder / "mine.safetensors")
+        ),
         "own data": Parser(("own.npz",), lambda: dataset.read_npz(folder / "own.npz", "own")),
         "predictive": Parser(("probs.npz",), lambda: evaluate.read_predictive(folder / "probs.npz")),
         "recorded checksums": Parser((RECORD,), check_download),
