@@ -1,4 +1,4 @@
-"""What the site shows that is derived, not written: the front page, formulas, weights, commands and examples.
+"""What the site shows that is derived, not written: the front page, formulas, samplers, weights, commands and examples.
 
 A page says where with a line of its own such as `<!-- weights -->`.
 """
@@ -48,6 +48,15 @@ def weights() -> str:
 
     parts = [_card(name, dict(pretrained.load(name).card)) for name in pretrained.names()]
     return "\n".join(parts) or "No weights ship with this version yet."
+
+
+def samplers() -> str:
+    """Every sampler in a table, then the reference of each and of the families of the learned ones."""
+    from roamax.samplers.registry import RECORDS
+
+    rows = "\n".join(f"| `{record.name}` | {record.label} | {record.summary} |" for record in RECORDS.values())
+    functions = (f"::: {r.module}.{name}" for r in RECORDS.values() for name in (r.name, r.family) if name)
+    return f"| sampler | in tables | what it is |\n| --- | --- | --- |\n{rows}\n\n" + "\n".join(functions)
 
 
 def _card(name: str, card: dict[str, Any]) -> str:
@@ -112,6 +121,7 @@ def workers() -> str:
 
 
 DERIVED: dict[str, Callable[[], str]] = {
+    "samplers": samplers,
     "weights": weights,
     "commands": commands,
     "examples": examples,
