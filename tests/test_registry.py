@@ -14,8 +14,8 @@ from sklearn.datasets import load_iris
 
 import roamax
 import test_conformance
+from roamax.cli import demo_methods as demo
 from roamax.cli import main
-from roamax.paper import demo
 from roamax.paper.framework.methods import method
 from roamax.paper.framework.problems import CPU
 from roamax.samplers import registry
@@ -62,7 +62,7 @@ def test_a_new_sampler_runs_on_the_command_line(walk, tmp_path, capsys):
 def test_a_new_sampler_is_in_the_demo_the_experiments_and_the_reference(walk):
     task = demo.TASK.build()
     assert [one.name for one in demo.methods(task)][-1] == "random walk"
-    tuned = {"step_size": 1e-5, "momentum_decay": 0.1}
+    tuned = {"epsilon_squared": 1e-5, "momentum_decay": 0.1}
     made = method("random walk", next(iter(CPU.values())), task, tuned)
     assert made.sampler.settings["step_size"] == 1e-5
     assert "| `walk` | random walk | gradient descent with noise |" in hooks.samplers()
