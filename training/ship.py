@@ -12,32 +12,37 @@ import sys
 import tempfile
 from pathlib import Path
 
+import jax
 from variants import VARIANTS, tasks
 
 import roamax
-from roamax import meta, runs
+from roamax import meta
 from roamax.host import files
-from roamax.meta import Stage, checkpoint, log
+from roamax.meta import Stage, checkpoint, folder, log
+from roamax.meta.families import make_family
+from roamax.meta.outer import outer_optimizer
 
 PACKAGE = Path(roamax.__file__).parent / "pretrained"
 
 
-def trained_weights(trained):
-    """The weights that validated best; the last, where none validated better than those it started from."""
-    best = files.read_bytes(trained / "weights.safetensors")
+def read_trained(trained, config):
+    """Return the state of a run, its best weights the last ones where none validated better than the first."""
+    pointer = checkpoint.read_pointer(trained / "state")
+    like = make_family(config, config.step_size).init(jax.random.key(0))
+    state = checkpoint.load(trained / "state", pointer, like, outer_optimizer(config, 0).init(like))
     validated = [row for row in log.read_rows(trained / "log.csv") if row.validation]
-    if int(min(validated, key=lambda row: float(row.validation)).step) > 0:
-        return best
-    _, tensors = runs.read_state(trained / "state", checkpoint.read_pointer(trained / "state"))
-    names = sorted(files.read_tensors(trained / "weights.safetensors"))
-    return files.pack_tensors({name: tensors[f"meta_params.{i}"] for i, name in enumerate(names)})
+    learned = int(min(validated, key=lambda row: float(row.validation)).step) > 0
+    return state if learned else state._replace(best=state.meta_params)
 
 
 def main(name, squared_step_size):
+    """Write the weights and their card."""
     trained, shipped = Path(__file__).parent / name, PACKAGE / f"{name}.safetensors"
     step_size = math.sqrt(float(squared_step_size))
-    card = files.read_json(trained / "weights.json") | {"step_size": step_size}
-    files.write_bytes(shipped, trained_weights(trained))
+    distribution = tasks(small=name == "l2e-small")
+    state = read_trained(trained, VARIANTS[name])
+    files.write_bytes(shipped, folder.pack_weights(state.best))
+    card = folder.card(VARIANTS[name], distribution, state) | {"step_size": step_size}
     files.write_json(shipped.with_suffix(".json"), card)
     config = dataclasses.replace(
         VARIANTS[name],
@@ -48,9 +53,9 @@ def main(name, squared_step_size):
         chains=1,
         stages=(Stage("es", 1, 1, 1, 1),),
     )
-    with tempfile.TemporaryDirectory() as folder:
-        meta.train(config, folder, tasks=tasks(small=name == "l2e-small"))
-        loss = float(log.read_rows(Path(folder) / "log.csv")[0].validation)
+    with tempfile.TemporaryDirectory() as out:
+        meta.train(config, out, tasks=distribution)
+        loss = float(log.read_rows(Path(out) / "log.csv")[0].validation)
     files.write_json(shipped.with_suffix(".json"), card | {"meta_loss": loss})
     print(f"{name}: validation loss {loss:.4f}")
 

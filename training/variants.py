@@ -1,6 +1,6 @@
 """The recipes of the learned samplers that ship.
 
-python training/variants.py NAME [--seed 0] [--out training/NAME]     NAME is one of VARIANTS; run again, it goes on
+python training/variants.py NAME [--seed 0] [--out training/NAME]     NAME is one of VARIANTS; run again, it resumes
 
 All are trained on the smallest perceptrons at 14x14, MNIST and Fashion-MNIST: L2E and its ablations by backpropagation
 through 150 and then 400 steps, the others through truncations of long unrolls. Weights are chosen by runs of 2,000

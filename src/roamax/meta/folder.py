@@ -25,6 +25,7 @@ from roamax.meta.families import settings
 from roamax.meta.jobs import eligible
 from roamax.numerics import trees
 from roamax.tasks import TaskDistribution
+from roamax.types import MetaParams
 
 
 def claim(out: Path, config: TrainConfig, tasks: TaskDistribution) -> None:
@@ -56,12 +57,16 @@ def read_arguments(path: Path) -> dict[str, Any]:
 
 def write_weights(folder: Path, config: TrainConfig, tasks: TaskDistribution, state: TrainState) -> None:
     """Write the best weights so far, `weights.safetensors`, with their card, `weights.json`."""
-    tensors = {name.replace("/", "."): np.asarray(leaf) for name, leaf in trees.named_leaves(state.best).items()}
-    files.write_bytes(folder / "weights.safetensors", files.pack_tensors(tensors))
-    files.write_json(folder / "weights.json", _card(config, tasks, state))
+    files.write_bytes(folder / "weights.safetensors", pack_weights(state.best))
+    files.write_json(folder / "weights.json", card(config, tasks, state))
 
 
-def _card(config: TrainConfig, tasks: TaskDistribution, state: TrainState) -> dict[str, Any]:
+def pack_weights(weights: MetaParams) -> bytes:
+    """Return weights as the content of a safetensors file."""
+    return files.pack_tensors({name.replace("/", "."): leaf for name, leaf in trees.named_leaves(weights).items()})
+
+
+def card(config: TrainConfig, tasks: TaskDistribution, state: TrainState) -> dict[str, Any]:
     """Return what a user of the weights needs to know: settings first, then their history."""
     last, _ = config.stage_at(max(state.step, 1) - 1)
     begun = config.stages[: last + 1]
