@@ -91,7 +91,9 @@ def test_evaluate_and_report_describe_a_run(run_folder, tmp_path, capsys):
     assert np.shape(record["space"]["cosine"]) == (5, 5)
     main([*words, "--format", "latex", "--draws", "3"])
     assert r"\toprule" in capsys.readouterr().out
-    assert files.read_json(run_folder / "metrics.json")["num_samples"] == 3
+    of_three = files.read_json(run_folder / "metrics.json")
+    assert of_three["num_samples"] == 3
+    assert of_three["traces"]["step"] == record["traces"]["step"][:3]
 
     record["num_draws"] = record.pop("num_samples")  # as records of before call it
     files.write_json(run_folder / "metrics.json", record)

@@ -25,7 +25,7 @@ from roamax.data import archives, dataset
 from roamax.data.downloads import RECORD, verify
 from roamax.data.registry import File
 from roamax.errors import FileError, InputError
-from roamax.evaluation import evaluate
+from roamax.evaluation.run import open_run, read_predictive
 from roamax.host import files
 from roamax.meta import checkpoint, log
 from roamax.meta.config import to_json
@@ -78,7 +78,7 @@ def chain_run(folder):
         "draw of known shape": Parser((draw, "draws/manifest.json"), read_like, sealed=True),
         "checkpoint": Parser(("state/checkpoint.json", f"state/{state}"), go_on, sealed=True),
         "config": Parser(("config.json",), go_on, sealed=True),
-        "config of a task": Parser(("config.json",), lambda: evaluate.open_run(folder)),
+        "config of a task": Parser(("config.json",), lambda: open_run(folder)),
     }
 
 
@@ -133,7 +133,7 @@ def weights_and_data(folder):
             ("mine.safetensors", "mine.json"), lambda: roamax.l2e(posterior, folder / "mine.safetensors")
         ),
         "own data": Parser(("own.npz",), lambda: dataset.read_npz(folder / "own.npz", "own")),
-        "predictive": Parser(("probs.npz",), lambda: evaluate.read_predictive(folder / "probs.npz")),
+        "predictive": Parser(("probs.npz",), lambda: read_predictive(folder / "probs.npz")),
         "recorded checksums": Parser((RECORD,), check_download),
     }
 

@@ -42,11 +42,11 @@ def evaluate(
 
     start_jax()
     from roamax.evaluation import evaluate
+    from roamax.evaluation.run import open_run
     from roamax.host import files
 
-    run = evaluate.open_run(dir, data_dir)
     record = evaluate.evaluate(
-        run,
+        open_run(dir, data_dir),
         ood=ood,
         corrupt=corruptions,
         reference=reference,

@@ -34,7 +34,7 @@ def report(
     check(len(dirs) > 0, "DIR", "name at least one run", "none")
     start_jax()
     from roamax import runs
-    from roamax.evaluation import evaluate
+    from roamax.evaluation.run import names_of
     from roamax.host import files
     from roamax.report.runs import write_runs_page
 
@@ -42,7 +42,7 @@ def report(
     records = [_record(folder, data_dir, progress=show) for folder in dirs]
     files.make_folder(out.parent)
     seed = records[0].get("seed", 0)
-    named = dict(zip(evaluate.names_of(records), records, strict=True))
+    named = dict(zip(names_of(records), records, strict=True))
     write_runs_page(out, named, runs.provenance(seed), show)
     if json:
         print_json({"page": str(out), "runs": named})
@@ -51,10 +51,11 @@ def report(
 
 
 def _record(folder: Path, data_dir: Path | None, progress: bool | None) -> dict[str, Any]:
-    from roamax.evaluation import evaluate
+    from roamax.evaluation.evaluate import evaluate
+    from roamax.evaluation.run import open_run, read_record
     from roamax.host import files
 
     path = folder / "metrics.json"
     if not path.exists():
-        files.write_json(path, evaluate.evaluate(evaluate.open_run(folder, data_dir), progress=progress))
-    return evaluate.read_record(path)
+        files.write_json(path, evaluate(open_run(folder, data_dir), progress=progress))
+    return read_record(path)

@@ -74,7 +74,7 @@ def sample(
 
     from roamax import runs
     from roamax.cli.output import print_json
-    from roamax.evaluation.compare import score
+    from roamax.evaluation.score import score
     from roamax.host import files
     from roamax.host.progress import followed
     from roamax.sampling import runner

@@ -1,7 +1,7 @@
 """Methods on one task: what each gives, and what it costs in gradients and in time."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,12 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from roamax.evaluation import metrics
-from roamax.evaluation.predict import predict, predict_draws
-from roamax.sampling.draws import Draws
+from roamax.evaluation.predict import predict_draws
 from roamax.sampling.loop import unroll
 from roamax.sampling.runner import plan_draws, sample
 from roamax.tasks import Task
-from roamax.types import Key, Params, Sampler
+from roamax.types import Key, Sampler
 
 
 class Method(NamedTuple):
@@ -118,16 +117,3 @@ def step_timer(sampler: Sampler, task: Task, steps: int = 10) -> Callable[[], fl
         return (time.perf_counter() - begun) / steps
 
     return seconds
-
-
-def score(task: Task, draws: Draws | Iterable[Params]) -> dict[str, float]:
-    """Compute the metrics of the averaged prediction on the task's test set, for classes or for real targets."""
-    x, y = task.test
-    if task.is_regression:
-        mean, std = predict(task.apply, draws, x)
-        return {
-            "rmse": metrics.rmse(mean, y),
-            "nll": metrics.gaussian_nll(mean, std, y),
-            "coverage": metrics.coverage(mean, std, y),
-        }
-    return metrics.summary(predict_draws(task.apply, draws, x), y)

@@ -1,4 +1,4 @@
-"""All that can be said of a run: scores, calibration, foreign and corrupted inputs, mixing, and the shape of the space.
+"""All that can be said of a run: scores, calibration, out-of-distribution and corrupted inputs, mixing, and geometry.
 
 A record is plain JSON, so that `metrics.json` holds it and a report can be made from it without the draws.
 """
@@ -6,56 +6,29 @@ A record is plain JSON, so that `metrics.json` holds it and a report can be made
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from roamax import data, runs
-from roamax.data import archives, corruptions
-from roamax.errors import FileError, InputError, check
+from roamax.data import corruptions
+from roamax.errors import InputError, check
 from roamax.evaluation import diagnostics, landscape, metrics
+from roamax.evaluation.images import as_shape
 from roamax.evaluation.predict import predict, predict_draws
-from roamax.host import files
+from roamax.evaluation.run import Run, read_predictive
+from roamax.evaluation.score import by_draws, score
 from roamax.host.progress import progress_bar
 from roamax.numerics import trees
 from roamax.sampling.draws import Draws
-from roamax.tasks import Task, TaskSpec, build
-from roamax.types import Params
+from roamax.tasks import Task
 
 PROBE = 64
 """Inputs on which mixing in function space is measured."""
 SURFACE_IMAGES = 1000
 """Test examples for error surfaces and paths: hundreds of networks are evaluated on them."""
 BINS = 20
-
-
-class Run(NamedTuple):
-    """A run folder read back: what made it, its task and its draws so far."""
-
-    folder: Path
-    config: Mapping[str, Any]
-    task: Task
-    draws: Draws
-    seconds: float | None
-
-
-def open_run(folder: str | Path, data_dir: str | Path | None = None) -> Run:
-    """The run in a folder that `roamax sample` made, finished or still running."""
-    folder = Path(folder)
-    path = folder / "config.json"
-    config = files.read_json(path)
-    if not isinstance(config, dict) or not isinstance(config.get("task"), dict):
-        raise FileError(f"{path} does not say which task it is of: `roamax sample` makes such runs.")
-    if not isinstance(config.get("sampler"), dict):
-        raise FileError(f"{path} is damaged: it does not say which sampler made the run.")
-    with archives.reading(path, "restore it"):
-        task = build(TaskSpec(**config["task"]), data_dir)
-        like = jax.eval_shape(task.init, jax.random.key(0))
-    draws = Draws.load(folder, like=like)
-    check(draws.num_samples > 0, "DIR", "hold at least one draw by now", folder)
-    return Run(folder, config, task, draws, runs.seconds_taken(folder / "state"))
 
 
 def evaluate(
@@ -68,114 +41,109 @@ def evaluate(
     data_dir: str | Path | None = None,
     progress: bool | None = None,
 ) -> dict[str, Any]:
-    """Everything about a run, as JSON holds it. `draws` limits how many of each chain are used.
+    """Measure everything about a run.
 
-    `progress=None` shows a bar where standard error is a terminal.
+    Args:
+        run: The run.
+        ood: Names of data sets to tell apart from the run's own by the confidence of predictions.
+        corrupt: Whether to measure accuracy on corrupted images.
+        reference: An npz file with another predictive to compare with.
+        draws: How many draws per chain to use, the first ones; None means all.
+        data_dir: The folder of the data sets.
+        progress: Whether to show a bar; None shows it where standard error is a terminal.
+
+    Returns:
+        A record that JSON can hold.
     """
     positions = run.draws if draws is None else _first(run.draws, draws)
     # What can be missing is looked for before anything that takes long.
-    foreign = {name: _foreign_images(run, name, data_dir) for name in ood}
-    other = None if reference is None else read_predictive(Path(reference))
+    shape = np.shape(run.task.test[0])[1:]
+    others = {name: as_shape(data.load(name, data_dir).x_test, shape, name) for name in ood}
+    predictive = None if reference is None else read_predictive(Path(reference))
     corrupted = list(itertools.product(corruptions.KINDS, range(1, 6))) if corrupt else []
     if corrupt and run.config["task"].get("halve"):
         raise InputError("`corruptions` must be measured on images of full size; got a run with `halve`.")
-    with progress_bar("evaluating", 3 + len(foreign) + len(corrupted), show=progress) as report:
+    with progress_bar("evaluating", 3 + len(others) + len(corrupted), show=progress) as show:
         done = itertools.count(1)
-        return _measure(run, positions, foreign, other, corrupted, data_dir, lambda note: report(next(done), note))
+
+        def report(note: str) -> None:
+            show(next(done), note)
+
+        record = _about(run, positions)
+        if run.task.is_regression:
+            return record | {"scores": score(run.task, positions)}
+        report("predictions")
+        log_probs = predict_draws(run.task.apply, positions, run.task.test[0])
+        average = metrics.average(log_probs)
+        report("landscape")
+        record |= _of_predictions(run.task, positions, log_probs, average)
+        report("out-of-distribution images")
+        for name, images in others.items():
+            record.setdefault("ood", {})[name] = _ood(average, predict(run.task.apply, positions, images))
+            report(name)
+        if corrupted:
+            record["corruptions"] = _corrupted(run, positions, corrupted, data_dir, report)
+        if predictive is not None:
+            record["reference"] = {
+                "agreement": metrics.agreement(average, predictive),
+                "total_variation": metrics.total_variation(average, predictive),
+            }
+        return record
 
 
-def _measure(
-    run: Run,
-    positions: Draws,
-    foreign: Mapping[str, np.ndarray],
-    reference: np.ndarray | None,
-    corrupted: Sequence[tuple[str, int]],
-    data_dir: str | Path | None,
-    report: Callable[[str], None],
-) -> dict[str, Any]:
-    steps = positions.steps
-    record: dict[str, Any] = {
-        **runs.provenance(run.config["task"].get("seed", 0)),
-        "run": run.folder.name,
-        "task": run.task.name,
-        "sampler": dict(run.config["sampler"]),
-        "num_chains": positions.num_chains,
-        "num_samples": positions.num_samples,
-        "cost": {"seconds_per_step": None if run.seconds is None else run.seconds / run.draws.steps[-1]},
-        "diagnostics": _diagnostics(run, positions, steps),
-    }
-    x, y = run.task.test
-    if run.task.is_regression:
-        return record | _regression(run.task, positions)
-    report("predictions")
-    log_probs = predict_draws(run.task.apply, positions, x)
-    average = metrics.average(log_probs)
-    report("landscape")
-    record |= {
-        "scores": metrics.summary(log_probs, y) | {"entropy": float(metrics.entropy(average).mean())},
-        "by_draws": by_draws(log_probs, np.asarray(y)),
-        "reliability": {name: values.tolist() for name, values in metrics.reliability(average, y)._asdict().items()},
-        "traces": _traces(positions, log_probs, np.asarray(y)),
-        "space": space(run.task, positions),
-    }
-    if len(log_probs) > 1:
-        record["scores"]["mutual_information"] = float(metrics.mutual_information(log_probs).mean())
-    report("foreign images")
-    for name, images in foreign.items():
-        record.setdefault("ood", {})[name] = _foreign(run, positions, average, images)
-        report(name)
-    if corrupted:
-        record["corruptions"] = _corrupted(run, positions, corrupted, data_dir, report)
-    if reference is not None:
-        record["reference"] = {
-            "agreement": metrics.agreement(average, reference),
-            "total_variation": metrics.total_variation(average, reference),
-        }
+def space(task: Task, draws: Draws, *, batch_size: int = landscape.BATCH_SIZE) -> dict[str, Any]:
+    """Measure the geometry of up to ten draws of the first chain, as JSON holds it."""
+    chosen = Draws.from_positions(trees.at(draws.positions, np.s_[:1, :10]))
+    count = chosen.num_samples
+    few = tuple(array[:SURFACE_IMAGES] for array in task.test)
+    options: dict[str, Any] = {"resolution": 11, "batch_size": batch_size}
+    record: dict[str, Any] = {"cosine": landscape.cosine_similarity(chosen).tolist()}
+    if count >= 2:
+        record["segments"] = _as_lists(landscape.error_segments(task.apply, chosen, few, **options))
+    if count >= 3:
+        plane = landscape.plane(*(chosen[0, draw] for draw in (0, (count - 1) // 2, count - 1)))
+        record["surface"] = _as_lists(landscape.error_surface(task.apply, plane, few, **options))
     return record
-
-
-def by_draws(log_probs: np.ndarray, labels: np.ndarray) -> dict[str, list[float]]:
-    """Scores of the average over the first 1, 2, 5, 10, ... draws: the paper's main figure."""
-    counts = _round_numbers(len(log_probs))
-    averages = [metrics.average(log_probs[:k]) for k in counts]
-    curves: dict[str, list[float]] = {"draws": [float(k) for k in counts]}
-    for name, metric in (("acc", metrics.accuracy), ("nll", metrics.nll), ("ece", metrics.ece)):
-        curves[name] = [metric(average, labels) for average in averages]
-    return curves
-
-
-def _round_numbers(most: int) -> list[int]:
-    """1 to 10, then steps that grow with the number, and the last."""
-    numbers = {*range(1, min(most, 10) + 1), most}
-    return sorted(numbers | {k for k in (12, 15, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700, 1000) if k < most})
 
 
 def _first(draws: Draws, count: int) -> Draws:
     check(1 <= count <= draws.num_samples, "draws", f"be from 1 to the {draws.num_samples} of each chain", count)
-    return Draws.from_positions(jax.tree.map(lambda leaf: leaf[:, :count], draws.positions))
+    return Draws.from_positions(trees.at(draws.positions, np.s_[:, :count]), draws.steps[:count])
 
 
-def _diagnostics(run: Run, draws: Draws, steps: Sequence[int]) -> dict[str, Any]:
-    x, _ = run.task.test
-    interval = None
-    if run.seconds is not None and len(steps) > 1:
-        interval = run.seconds / run.draws.steps[-1] * (steps[-1] - steps[0]) / (len(steps) - 1)
-    outputs = diagnostics.function_space(run.task.apply, draws, x[:PROBE])
+def _about(run: Run, draws: Draws) -> dict[str, Any]:
+    """What made the run, what it cost, and how well it mixed."""
+    steps, interval = draws.steps, None
+    if run.seconds_per_step is not None and len(steps) > 1:
+        interval = run.seconds_per_step * (steps[-1] - steps[0]) / (len(steps) - 1)
+    outputs = diagnostics.function_space(run.task.apply, draws, run.task.test[0][:PROBE])
     return {
-        "parameters": diagnostics.summary(draws, interval),
-        "functions": diagnostics.summary(outputs, interval),
+        **runs.provenance(run.config["task"].get("seed", 0)),
+        "run": run.folder.name,
+        "task": run.task.name,
+        "sampler": dict(run.config["sampler"]),
+        "num_chains": draws.num_chains,
+        "num_samples": draws.num_samples,
+        "cost": {"seconds_per_step": run.seconds_per_step},
+        "diagnostics": {
+            "parameters": diagnostics.summary(draws, interval),
+            "functions": diagnostics.summary(outputs, interval),
+        },
     }
 
 
-def _regression(task: Task, draws: Draws) -> dict[str, Any]:
-    x, y = task.test
-    mean, std = predict(task.apply, draws, x)
-    scores = {
-        "rmse": metrics.rmse(mean, y),
-        "nll": metrics.gaussian_nll(mean, std, y),
-        "coverage": metrics.coverage(mean, std, y),
+def _of_predictions(task: Task, draws: Draws, log_probs: np.ndarray, average: Any) -> dict[str, Any]:
+    labels = np.asarray(task.test[1])
+    scores = metrics.summary(log_probs, labels) | {"entropy": float(metrics.entropy(average).mean())}
+    if len(log_probs) > 1:
+        scores["mutual_information"] = float(metrics.mutual_information(log_probs).mean())
+    return {
+        "scores": scores,
+        "by_draws": by_draws(log_probs, labels),
+        "reliability": _as_lists(metrics.reliability(average, labels)),
+        "traces": _traces(draws, log_probs, labels),
+        "space": space(task, draws),
     }
-    return {"scores": scores}
 
 
 def _traces(draws: Draws, log_probs: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
@@ -186,62 +154,13 @@ def _traces(draws: Draws, log_probs: np.ndarray, labels: np.ndarray) -> dict[str
     return {"step": list(draws.steps), "nll": single.T.tolist(), "norm": norms.T.tolist()}
 
 
-def space(task: Task, draws: Draws, *, batch_size: int = landscape.BATCH_SIZE) -> dict[str, Any]:
-    """The geometry of up to ten draws of the first chain."""
-    chosen = Draws.from_positions(jax.tree.map(lambda leaf: leaf[:1, :10], draws.positions))
-    record: dict[str, Any] = {"cosine": landscape.cosine_similarity(chosen).tolist()}
-    few = tuple(array[:SURFACE_IMAGES] for array in task.test)
-    if chosen.num_samples >= 2:
-        pairs = list(itertools.pairwise(range(chosen.num_samples)))
-        segments = landscape.error_segments(task.apply, chosen, few, pairs=pairs, resolution=11, batch_size=batch_size)
-        record["segments"] = {name: np.asarray(values).tolist() for name, values in segments._asdict().items()}
-    if chosen.num_samples >= 3:
-        first, second, third = (_as_arrays(chosen[0, d]) for d in _spread(chosen.num_samples))
-        plane = landscape.plane(first, second, third)
-        surface = landscape.error_surface(task.apply, plane, few, resolution=11, batch_size=batch_size)
-        record["surface"] = {name: np.asarray(values).tolist() for name, values in surface._asdict().items()}
-    return record
-
-
-def _spread(count: int) -> tuple[int, int, int]:
-    return 0, (count - 1) // 2, count - 1
-
-
-def _as_arrays(position: Params) -> Params:
-    return jax.tree.map(jnp.asarray, position)
-
-
-def _foreign_images(run: Run, name: str, data_dir: str | Path | None) -> np.ndarray:
-    return as_shape(data.load(name, data_dir).x_test, np.shape(run.task.test[0])[1:], name)
-
-
-def _foreign(run: Run, draws: Draws, average: Any, images: np.ndarray) -> dict[str, Any]:
-    foreign = predict(run.task.apply, draws, images)
+def _ood(average: Any, others: np.ndarray) -> dict[str, Any]:
+    """How well confidence tells the run's own test data from others."""
     histograms = {
         kind: np.histogram(probs.max(axis=1), BINS, (0.0, 1.0), density=True)[0].tolist()
-        for kind, probs in (("known", np.exp(average)), ("foreign", foreign))
+        for kind, probs in (("known", np.exp(average)), ("foreign", others))
     }
-    return {"auroc": metrics.ood_auroc(average, foreign), "confidence": histograms}
-
-
-def as_shape(x: np.ndarray, shape: tuple[int, ...], name: str) -> np.ndarray:
-    """Images brought to the height, width and channels that a network takes: averaged down, or grey made RGB."""
-    if x.ndim != 4 or len(shape) != 3:
-        if x.shape[1:] == shape:
-            return x
-        raise InputError(f"`ood` must name data of shape {shape}; got {name!r} of shape {x.shape[1:]}.")
-    height, width, channels = shape
-    if x.shape[1] == 2 * height and x.shape[2] == 2 * width:
-        blocks = x.reshape(len(x), height, 2, width, 2, x.shape[3]).mean(axis=(2, 4))
-        x = np.rint(blocks).astype(np.uint8)
-    if x.shape[1:3] != (height, width):
-        import skimage.transform
-
-        resized = [np.asarray(skimage.transform.resize(image, (height, width), anti_aliasing=True)) for image in x]
-        x = np.rint(np.stack(resized) * 255).astype(np.uint8)
-    if x.shape[3] != channels:
-        x = np.repeat(x, channels, axis=3) if channels == 3 else np.rint(x.mean(axis=3, keepdims=True)).astype(np.uint8)
-    return x
+    return {"auroc": metrics.ood_auroc(average, others), "confidence": histograms}
 
 
 def _corrupted(
@@ -262,32 +181,6 @@ def _corrupted(
     }
 
 
-def read_predictive(path: Path) -> np.ndarray:
-    """The array `probs` (inputs, classes) of an npz file."""
-    rule = "be an npz file with an array `probs` (inputs, classes) of finite numbers"
-    with archives.reading(path, f"it must {rule}"):
-        arrays = archives.npz_arrays(path, lambda name: name == "probs")
-    probs = arrays.get("probs", np.zeros(0))
-    if probs.ndim != 2 or probs.dtype.kind != "f" or not np.isfinite(probs).all():
-        raise FileError(f"{path} must {rule}; got {probs.dtype} of shape {probs.shape}.")
-    return probs
-
-
-def read_record(path: Path) -> dict[str, Any]:
-    """Read a record that `evaluate` made."""
-    record = files.read_json(path)
-    if not isinstance(record, dict):
-        raise FileError(f"{path} is damaged: it is not a record of `roamax evaluate`. Remove it to measure anew.")
-    if "num_draws" in record:  # as records of before call it
-        record["num_samples"] = record.pop("num_draws")
-    return record
-
-
-def names_of(records: Iterable[Mapping[str, Any]]) -> list[str]:
-    """A name for each run of a comparison: its sampler, with the folder's name where samplers repeat."""
-    records = list(records)
-    samplers = [str(record["sampler"].get("name", record["run"])) for record in records]
-    return [
-        name if samplers.count(name) == 1 else f"{name} ({record['run']})"
-        for name, record in zip(samplers, records, strict=True)
-    ]
+def _as_lists(arrays: Any) -> Mapping[str, Any]:
+    """The fields of a named tuple of arrays as JSON holds them."""
+    return {name: np.asarray(values).tolist() for name, values in arrays._asdict().items()}

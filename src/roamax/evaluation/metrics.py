@@ -190,6 +190,11 @@ def summary(draw_predictions: ArrayLike, labels: ArrayLike) -> dict[str, float]:
     }
 
 
+def regression_summary(mean: ArrayLike, std: ArrayLike, y: ArrayLike) -> dict[str, float]:
+    """Compute `rmse`, `nll` and `coverage`, the share of targets in the central 95 % of N(mean, std^2)."""
+    return {"rmse": rmse(mean, y), "nll": gaussian_nll(mean, std, y), "coverage": coverage(mean, std, y)}
+
+
 def gaussian_nll(mean: ArrayLike, std: ArrayLike, y: ArrayLike) -> float:
     """Mean of -log N(y | mean, std^2), in nats, summed over the outputs of an example."""
     means, stds, targets = _regression(mean, std, y)

@@ -9,7 +9,7 @@ import numpy as np
 from roamax import data
 from roamax.data import corruptions
 from roamax.evaluation import metrics
-from roamax.evaluation.evaluate import as_shape
+from roamax.evaluation.images import as_shape
 from roamax.paper.framework.chain import Chain
 from roamax.paper.framework.comparison import Comparison, Value, printed
 from roamax.paper.framework.lab import Lab, Record, averaged

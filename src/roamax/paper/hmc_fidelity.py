@@ -13,8 +13,8 @@ import numpy as np
 from roamax import data
 from roamax.errors import FileError
 from roamax.evaluation import diagnostics, metrics
-from roamax.evaluation.evaluate import read_predictive
 from roamax.evaluation.predict import predict
+from roamax.evaluation.run import read_predictive
 from roamax.paper.framework.chain import Chain
 from roamax.paper.framework.comparison import Comparison, Value, printed
 from roamax.paper.framework.lab import Lab, Record, averaged, methods_as_columns

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from roamax.errors import FileError
-from roamax.evaluation.evaluate import by_draws
 from roamax.evaluation.metrics import accuracy, nll
+from roamax.evaluation.score import by_draws
 from roamax.paper.framework.chain import Chain
 from roamax.paper.framework.comparison import Comparison, Value, exceeds
 from roamax.paper.framework.lab import Lab, Record, averaged, methods_as_columns

@@ -9,7 +9,7 @@ import numpy as np
 from roamax import data
 from roamax.errors import FileError
 from roamax.evaluation import metrics
-from roamax.evaluation.evaluate import as_shape
+from roamax.evaluation.images import as_shape
 from roamax.paper.framework.chain import Chain
 from roamax.paper.framework.comparison import Comparison, Value, printed
 from roamax.paper.framework.lab import Lab, Record, averaged, methods_as_columns

@@ -1,6 +1,6 @@
 """Posterior draws, in memory and on disk."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -29,16 +29,21 @@ class Draws:
         self._store = store
 
     @classmethod
-    def from_positions(cls, positions: Params) -> "Draws":
-        """Make draws from a pytree of arrays with leading axes (chain, draw)."""
+    def from_positions(cls, positions: Params, steps: Sequence[int] | None = None) -> "Draws":
+        """Make draws from arrays in memory.
+
+        Args:
+            positions: A pytree of arrays with leading axes (chain, draw).
+            steps: How many steps the chains had taken at each draw; 1, 2, 3, ... by default.
+        """
         leaves = jax.tree.leaves(positions)
         shapes = {np.shape(leaf)[:2] for leaf in leaves}
         if len(shapes) != 1 or len(next(iter(shapes))) != 2:
             raise InputError(f"`positions` must have one pair of leading axes (chain, draw); got {sorted(shapes)}.")
         num_chains, num_samples = shapes.pop()
         store = MemoryStore(num_chains)
-        for draw in range(num_samples):
-            store.add(jax.tree.map(lambda leaf, draw=draw: np.asarray(leaf[:, draw]), positions), step=draw + 1)
+        for draw, step in enumerate(range(1, num_samples + 1) if steps is None else steps):
+            store.add(jax.tree.map(np.asarray, trees.at(positions, np.s_[:, draw])), step)
         return cls(store)
 
     @classmethod

@@ -20,9 +20,10 @@ from roamax import runs
 from roamax.data import augment
 from roamax.errors import DivergenceError, InputError
 from roamax.evaluation import metrics
-from roamax.evaluation.compare import Method, score
+from roamax.evaluation.compare import Method
 from roamax.evaluation.evaluate import space
 from roamax.evaluation.predict import BATCH_SIZE, predict, predict_draws
+from roamax.evaluation.score import score
 from roamax.host import files
 from roamax.paper.framework import methods
 from roamax.paper.framework.comparison import SCORES

@@ -1,0 +1,45 @@
+"""One measure of draws on a task, for classes or for real targets."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from roamax.evaluation import metrics
+from roamax.evaluation.predict import predict, predict_draws
+from roamax.sampling.draws import Draws
+from roamax.tasks import Task
+from roamax.types import Params
+
+ROUND_NUMBERS = (12, 15, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700, 1000)
+
+
+def score(task: Task, draws: Draws | Iterable[Params]) -> dict[str, float]:
+    """Compute the metrics of the averaged prediction on the task's test set.
+
+    Returns:
+        `metrics.summary` for classes, `metrics.regression_summary` for real targets.
+    """
+    x, y = task.test
+    if task.is_regression:
+        mean, std = predict(task.apply, draws, x)
+        return metrics.regression_summary(mean, std, y)
+    return metrics.summary(predict_draws(task.apply, draws, x), y)
+
+
+def by_draws(log_probs: np.ndarray, labels: np.ndarray) -> dict[str, list[float]]:
+    """Compute scores of the average over the first 1, 2, ..., 10 draws, then of numbers that grow faster, and of all.
+
+    Args:
+        log_probs: Each draw's log-probabilities, (draws, n, classes).
+        labels: The right classes, (n,).
+
+    Returns:
+        The numbers of draws, and the scores `acc`, `nll` and `ece` for each: the paper's main figure.
+    """
+    most = len(log_probs)
+    counts = sorted({*range(1, min(most, 10) + 1), *(k for k in ROUND_NUMBERS if k < most), most})
+    averages = [metrics.average(log_probs[:k]) for k in counts]
+    curves: dict[str, list[float]] = {"draws": [float(k) for k in counts]}
+    for name, metric in (("acc", metrics.accuracy), ("nll", metrics.nll), ("ece", metrics.ece)):
+        curves[name] = [metric(average, labels) for average in averages]
+    return curves
