@@ -163,7 +163,7 @@ PROBS = np.array([[0.2, 0.8], [0.5, 0.5]])
     ("call", "message"),
     [
         (lambda: metrics.nll(np.zeros((0, 3)), np.zeros(0, int)), "`predictions` must not be empty; got shape"),
-        (lambda: metrics.nll(PROBS, [0]), "`labels` must have one entry a prediction, shape (2,); got shape (1,)."),
+        (lambda: metrics.nll(PROBS, [0]), "`labels` must have one entry per prediction, shape (2,); got shape (1,)."),
         (lambda: metrics.nll(PROBS, [0, 2]), "`labels` must be at least 0 and below the 2 classes; got [2]."),
         (lambda: metrics.nll(PROBS, [0, -1]), "got [-1]."),
         (lambda: metrics.nll(PROBS, [0.0, 1.0]), "`labels` must be whole numbers; got dtype float64."),

@@ -1,7 +1,7 @@
 """Have the chains mixed, and how many independent draws are the draws worth?
 
 `draws` is a `roamax.Draws` or a pytree of arrays with leading axes (chain, draw). Each statistic comes as a
-pytree of the same structure, one number for each parameter. A parameter that never moved has no autocorrelation and
+pytree of the same structure, one number per parameter. A parameter that never moved has no autocorrelation and
 no variance to compare: its statistics are NaN, and summaries leave it out and count it.
 
 R-hat in the space of parameters misleads for neural networks: two chains may sit in mirror images of one function.
@@ -27,21 +27,25 @@ BLOCK_PARAMETERS = 2**16
 
 
 def ess(draws: Any) -> Params:
-    """Effective sample size of all chains together, by Geyer's initial monotone sequence."""
+    """Compute the effective sample size of all chains together, by Geyer's initial monotone sequence."""
     return _statistic(_ess, draws, min_samples=4)
 
 
 def ess_per_second(draws: Any, seconds_per_interval: float) -> float:
-    """The effective sample sizes of all parameters, summed, over the time of one thinning interval.
+    """Divide the sum of the effective sample sizes of all parameters by the time of one thinning interval.
 
     The sum grows with the network and with the number of draws: compare runs that share both.
+
+    Args:
+        draws: The draws.
+        seconds_per_interval: The time between two draws of a chain.
     """
     check(seconds_per_interval > 0, "seconds_per_interval", "be > 0", seconds_per_interval)
     return float(np.sum(_known(ess(draws)), dtype=np.float64)) / seconds_per_interval
 
 
 def rhat(draws: Any) -> Params:
-    """Rank-normalised R-hat over the halves of all chains, the larger of that of draws and of folded draws.
+    """Compute rank-normalised R-hat over the halves of all chains, the larger of that of draws and of folded draws.
 
     Folding, |theta - median|, finds chains that agree in place and differ in width. One chain is compared
     with itself, first half with second.
@@ -50,12 +54,19 @@ def rhat(draws: Any) -> Params:
 
 
 def chain_rhat(draws: Any, kappa: int = 2, *, rank_normalize: bool = True) -> Params:
-    """cR-hat: R-hat over `kappa` consecutive parts of one chain; leaves have a leading chain axis.
+    """Compute cR-hat, the R-hat over consecutive parts of one chain,
 
         R = sqrt(((n - 1) / n W + B) / W),
 
-    with n the length of a part, W the mean variance within the parts and B the variance of their means. Draws
-    before the last `kappa * n` are left out where `kappa` does not divide their number.
+    with n the length of a part, W the mean variance within the parts and B the variance of their means.
+
+    Args:
+        draws: The draws. Those before the last `kappa * n` are left out where `kappa` does not divide their number.
+        kappa: The number of parts.
+        rank_normalize: Whether to replace draws by the normal quantiles of their ranks.
+
+    Returns:
+        A pytree whose leaves have a leading chain axis.
     """
     check(kappa == int(kappa) and kappa >= 2, "kappa", "be a whole number >= 2", kappa)
     core = partial(_chain_rhat, kappa=int(kappa), rank_normalize=rank_normalize)
@@ -63,13 +74,13 @@ def chain_rhat(draws: Any, kappa: int = 2, *, rank_normalize: bool = True) -> Pa
 
 
 def share_under(statistic: Params, threshold: float = 1.1) -> float:
-    """The share of parameters whose statistic is under `threshold`; NaN where none is known."""
+    """Return the share of parameters whose statistic is under `threshold`; NaN where none is known."""
     values = _known(statistic)
     return float(np.mean(values < threshold)) if values.size else float("nan")
 
 
 def by_layer(statistic: Params) -> dict[str, dict[str, np.ndarray]]:
-    """The known values of a statistic for each layer, `weights` and `biases` apart.
+    """Group the known values of a statistic by layer, `weights` and `biases` apart.
 
     A layer is what holds a leaf: `params/Dense_0` of `params/Dense_0/kernel`. A bias is a leaf called so (`b`,
     `bias`, `beta`, `bias_hh`, ...) or, in a list or tuple, one of fewer axes than another of its layer.
@@ -88,10 +99,16 @@ def by_layer(statistic: Params) -> dict[str, dict[str, np.ndarray]]:
 
 
 def function_space(apply_fn: Callable[[Params, Any], Any], draws: Any, x: Any) -> Any:
-    """The outputs `apply_fn(params, x)` of every draw, with leading axes (chain, draw), as host arrays.
+    """Compute the outputs of every draw on a probe set, which the statistics take in the place of draws.
 
-    A softmax does not see a shift of all logits, so let `apply_fn` end in a `log_softmax` where such a shift
-    should not count.
+    Args:
+        apply_fn: The network, `apply_fn(params, x)`. A softmax does not see a shift of all logits, so let it end in a
+            `log_softmax` where such a shift should not count.
+        draws: The draws.
+        x: The probe set.
+
+    Returns:
+        Host arrays with leading axes (chain, draw).
     """
     positions = positions_of(draws)
     num_chains, num_samples = jax.tree.leaves(positions)[0].shape[:2]
@@ -105,9 +122,15 @@ def function_space(apply_fn: Callable[[Params, Any], Any], draws: Any, x: Any) -
 
 
 def summary(draws: Any, seconds_per_interval: float | None = None, kappa: int = 2) -> dict[str, Any]:
-    """The statistics in brief, ready for JSON. What too few draws cannot tell is NaN.
+    """Summarise the statistics, ready for JSON. What too few draws cannot tell is NaN.
 
-    Shares are of the parameters under 1.1. `ess_per_second` is there when `seconds_per_interval` is given.
+    Args:
+        draws: The draws.
+        seconds_per_interval: The time between two draws of a chain; if given, `ess_per_second` is in the summary.
+        kappa: The number of parts of a chain for cR-hat.
+
+    Returns:
+        Means and extremes over parameters, and the shares of parameters under 1.1.
     """
     positions = positions_of(draws)
     leaves = jax.tree.leaves(positions)
@@ -138,7 +161,7 @@ def summary(draws: Any, seconds_per_interval: float | None = None, kappa: int = 
 
 
 def positions_of(draws: Any) -> Params:
-    """The pytree of a `Draws`, or the pytree itself, checked: leading axes (chain, draw), all finite."""
+    """Return the pytree of a `Draws`, or the pytree itself, checked: leading axes (chain, draw), all finite."""
     positions = jax.tree.map(np.asarray, getattr(draws, "positions", draws))
     leaves = trees.named_leaves(positions)
     check(len(leaves) > 0, "draws", "hold at least one array", "an empty tree")
@@ -167,6 +190,7 @@ def _jitted_ess(block: jax.Array) -> jax.Array:
 
 
 def _rhat(block: np.ndarray) -> np.ndarray:
+    # blackjax has an R-hat of this kind in late versions only, in float32, and without the last draw of an odd number.
     halves = _split(block, 2)
     folded = np.abs(halves - np.median(halves, axis=(0, 1)))
     larger = np.maximum(_reduction(_normal_scores(halves)), _reduction(_normal_scores(folded)))
@@ -191,14 +215,14 @@ def _reduction(parts: np.ndarray) -> np.ndarray:
 
 
 def _split(block: np.ndarray, parts: int) -> np.ndarray:
-    """Each chain of (chain, draw, parameter) cut into equal parts, the earliest draws left out if need be."""
+    """Cut each chain of (chain, draw, parameter) into equal parts; the earliest draws are left out if need be."""
     num_chains, num_samples, count = block.shape
     length = num_samples // parts
     return block[:, num_samples - parts * length :].reshape(num_chains * parts, length, count)
 
 
 def _normal_scores(parts: np.ndarray) -> np.ndarray:
-    """Draws replaced by the normal quantiles of their ranks over all parts; ties share the mean of their ranks."""
+    """Replace draws by the normal quantiles of their ranks over all parts; ties share the mean of their ranks."""
     from scipy.special import ndtri
     from scipy.stats import rankdata
 
@@ -207,7 +231,7 @@ def _normal_scores(parts: np.ndarray) -> np.ndarray:
 
 
 def _statistic(core: Callable[[np.ndarray], np.ndarray], draws: Any, min_samples: int) -> Params:
-    """`core` on all parameters as (chain, draw, parameter), in blocks; its last axis is cut into leaves again.
+    """Apply `core` to all parameters as (chain, draw, parameter), in blocks; cut its last axis into leaves again.
 
     All leaves in one row, so that a network of many layers is not compiled for layer by layer.
     """

@@ -34,7 +34,7 @@ ApplyFn = Callable[[Params, Any], jax.Array]
 
 
 def cosine_similarity(draws: Any) -> np.ndarray:
-    """cos(theta_i, theta_j) = <theta_i, theta_j> / (|theta_i| |theta_j|) between all draws, a square matrix."""
+    """Compute cos(theta_i, theta_j) = <theta_i, theta_j> / (|theta_i| |theta_j|) of all draws, a square matrix."""
     products: Any = 0.0
     for leaf in jax.tree.leaves(positions_of(draws)):
         rows = leaf.reshape(leaf.shape[0] * leaf.shape[1], -1).astype(np.float64)
@@ -53,12 +53,12 @@ class Plane(NamedTuple):
     points: np.ndarray
 
     def at(self, a: float, b: float) -> Params:
-        """The position with coordinates (a, b)."""
+        """Return the position with coordinates (a, b)."""
         return jax.tree.map(lambda o, u, v: (o + a * u + b * v).astype(o.dtype), self.origin, self.u, self.v)
 
 
 def plane(first: Params, second: Params, third: Params) -> Plane:
-    """The plane through three positions, in the basis of Garipov et al. (2018).
+    """Return the plane through three positions, in the basis of Garipov et al. (2018).
 
     u points from the first to the second; v is the part of third - first that is orthogonal to u.
     """
@@ -95,9 +95,15 @@ def error_surface(
     margin: float = 0.25,
     batch_size: int = BATCH_SIZE,
 ) -> Surface:
-    """Share of wrong predictions, and NLL, on a grid over the plane.
+    """Compute the share of wrong predictions, and NLL, on a grid over the plane. One position is held at a time.
 
-    The grid covers the three positions with `margin` of their extent on every side. One position is held at a time.
+    Args:
+        apply_fn: The network.
+        plane: The plane through three positions.
+        data: The examples, `(x, y)` with class labels.
+        resolution: The number of positions along each axis.
+        margin: How far the grid reaches beyond the three positions on every side, in parts of their extent.
+        batch_size: The number of examples that go through the network at once.
     """
     check(resolution == int(resolution) and resolution >= 2, "resolution", "be a whole number >= 2", resolution)
     check(margin >= 0, "margin", "be >= 0", margin)
@@ -130,7 +136,16 @@ def error_segments(
     resolution: int = 21,
     batch_size: int = BATCH_SIZE,
 ) -> Segments:
-    """Share of wrong predictions, and NLL, on the segments between pairs of draws: successive ones, or `pairs`."""
+    """Compute the share of wrong predictions, and NLL, on the segments between pairs of draws.
+
+    Args:
+        apply_fn: The network.
+        draws: The draws.
+        data: The examples, `(x, y)` with class labels.
+        pairs: The numbers of the draws of each pair; successive draws by default.
+        resolution: The number of positions on a segment.
+        batch_size: The number of examples that go through the network at once.
+    """
     positions = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), positions_of(draws))
     count = len(jax.tree.leaves(positions)[0])
     check(count >= 2, "draws", "hold at least 2 draws", count)
@@ -148,7 +163,7 @@ def error_segments(
 
 
 def barrier(path: np.ndarray) -> np.ndarray:
-    """Height of the barrier of values along a segment, the last axis: how far they rise over the chord.
+    """Compute the height of the barrier of values along a segment, the last axis: how far they rise over the chord,
 
         max_t [ f(t) - ((1 - t) f(0) + t f(1)) ] >= 0.
 
@@ -176,9 +191,18 @@ def step_norms(
     num_steps: int,
     batch_size: int | None = None,
 ) -> StepNorms:
-    """How far each step of a run moves, and how well the position it starts from fits its batch.
+    """Measure how far each step of a run moves, and how well the position it starts from fits its batch.
 
     The run is the first chain of `roamax.sample` with the same key, position, data and batch size.
+
+    Args:
+        key: The key of the run.
+        sampler: The sampler.
+        posterior: The posterior whose likelihood is measured.
+        init_position: Where the chain starts.
+        data: The data, as `roamax.sample` takes them.
+        num_steps: The number of steps.
+        batch_size: The number of examples per step; None means all data.
     """
     check(num_steps == int(num_steps) and num_steps >= 1, "num_steps", "be a whole number >= 1", num_steps)
     keys = chain_keys(key, 1)
@@ -217,9 +241,9 @@ class Heads(NamedTuple):
 
 
 class NetworkContours(NamedTuple):
-    """What an L2E network answers on two grids that share the values `axis`.
+    """The outputs of an L2E network on two grids that share the values `axis`.
 
-    `gradient_momentum` has one grid for each of `parameters`, `parameter_gradient` one for each of `momenta`.
+    `gradient_momentum` has one grid per value in `parameters`, `parameter_gradient` one per value in `momenta`.
     """
 
     axis: np.ndarray
@@ -238,11 +262,18 @@ def network_contours(
     parameters: Sequence[float] = (-1.0, 0.0, 1.0),
     momenta: Sequence[float] = (-1.0, 0.0, 1.0),
 ) -> NetworkContours:
-    """|alpha| and |beta| of an L2E network over (gradient, momentum) and over (parameter, gradient).
+    """Compute |alpha| and |beta| of an L2E network over (gradient, momentum) and over (parameter, gradient).
 
-    Inputs are features as the network sees them, in units of their root mean square over a tensor, on a grid from
-    -limit to limit. Every running average of the gradient is taken to be the gradient itself. `meta_params` and
-    `output_scale` mean what they mean to `roamax.l2e`.
+    Inputs are features as the network sees them, in units of their root mean square over a tensor. Every running
+    average of the gradient is taken to be the gradient itself.
+
+    Args:
+        meta_params: The weights, as `roamax.l2e` takes them.
+        output_scale: The scale of the outputs, as `roamax.l2e` takes it.
+        limit: Grids reach from -limit to limit.
+        resolution: The number of values along each axis.
+        parameters: The values of the parameter that grids over (gradient, momentum) are computed for.
+        momenta: The values of the momentum that grids over (parameter, gradient) are computed for.
     """
     weights = pretrained.resolve(meta_params, "l2e")
     _network.check_mlp(weights.meta_params, WIDTHS, weights.source)
@@ -285,7 +316,7 @@ def _batches(data: Batch, batch_size: int) -> list[Batch]:
 
 
 def _score(apply_fn: ApplyFn, params: Params, batches: list[Batch]) -> tuple[float, float]:
-    """Share of wrong predictions and mean NLL; NaN logits count as wrong and make the NLL NaN."""
+    """Compute the share of wrong predictions and the mean NLL; NaN logits count as wrong and make the NLL NaN."""
     totals = np.sum([np.asarray(_batch_totals(apply_fn, params, x, y), np.float64) for x, y in batches], axis=0)
     wrong, nll = totals / sum(len(y) for _, y in batches)
     return wrong, nll

@@ -1,4 +1,4 @@
-"""How good predictions are, and how far draws differ: one number, or one table, each.
+"""How good predictions are, and how far draws differ, each as one number or one table.
 
 `predictions` are the averaged predictive, (n, classes); `draw_predictions` are those of each draw,
 (draws, n, classes), where more leading axes (chain, draw) count as one. Both may be probabilities or
@@ -23,10 +23,14 @@ BLOCK_ENTRIES = 4_000_000
 
 
 def as_log_probs(predictions: ArrayLike, argument: str = "predictions") -> jax.Array:
-    """Log-probabilities from probabilities or log-probabilities, with classes on the last axis.
+    """Return log-probabilities, given probabilities or log-probabilities, with classes on the last axis.
 
     The two are told apart by the sums of their rows, 1 for probabilities and at most 0 for
     log-probabilities. Rows that are neither (logits, say) are an error.
+
+    Args:
+        predictions: The predictions, of shape (n, classes) or with more leading axes.
+        argument: What an error calls them.
     """
     array = np.asarray(predictions)
     if array.dtype != np.float64:
@@ -59,27 +63,27 @@ def as_log_probs(predictions: ArrayLike, argument: str = "predictions") -> jax.A
 
 
 def average(draw_predictions: ArrayLike) -> jax.Array:
-    """Log-probabilities of the Bayesian model average, log (1/D) sum_d p_d, (n, classes)."""
+    """Compute the log-probabilities of the Bayesian model average, log (1/D) sum_d p_d, (n, classes)."""
     return _map_blocks(_average, draw_predictions)
 
 
 def accuracy(predictions: ArrayLike, labels: ArrayLike) -> float:
-    """The share of labels that have the highest probability."""
+    """Compute the share of labels that have the highest probability."""
     return float(np.mean(np.asarray(_correct(*_with_labels(predictions, labels)))))
 
 
 def nll(predictions: ArrayLike, labels: ArrayLike) -> float:
-    """Negative log-likelihood, the mean of -log p(label), in nats."""
+    """Compute the negative log-likelihood, the mean of -log p(label), in nats."""
     return float(_nll(*_with_labels(predictions, labels)))
 
 
 def brier(predictions: ArrayLike, labels: ArrayLike) -> float:
-    """Brier score, the mean of sum_c (p_c - [c = label])^2: 0 at best, 2 at worst."""
+    """Compute the Brier score, the mean of sum_c (p_c - [c = label])^2: 0 at best, 2 at worst."""
     return float(_brier(*_with_labels(predictions, labels)))
 
 
 class Reliability(NamedTuple):
-    """One row a bin of top confidence (lower, upper]; an empty bin has NaN for both means."""
+    """One row per bin of top confidence (lower, upper]; an empty bin has NaN for both means."""
 
     lower: np.ndarray
     upper: np.ndarray
@@ -89,7 +93,7 @@ class Reliability(NamedTuple):
 
 
 def reliability(predictions: ArrayLike, labels: ArrayLike, bins: int = 15) -> Reliability:
-    """Mean confidence and accuracy in equal-width bins of the top confidence."""
+    """Compute mean confidence and accuracy in equal-width bins of the top confidence."""
     check(bins == int(bins) and bins >= 1, "bins", "be a whole number >= 1", bins)
     log_probs, classes = _with_labels(predictions, labels)
     confidence = np.exp(np.max(np.asarray(log_probs), axis=-1))
@@ -104,24 +108,24 @@ def reliability(predictions: ArrayLike, labels: ArrayLike, bins: int = 15) -> Re
 
 
 def ece(predictions: ArrayLike, labels: ArrayLike, bins: int = 15) -> float:
-    """Expected calibration error, sum_b (n_b / n) |accuracy_b - confidence_b| over `reliability`'s bins."""
+    """Compute the expected calibration error, sum_b (n_b / n) |accuracy_b - confidence_b| over `reliability`'s bins."""
     table = reliability(predictions, labels, bins)
     gaps = np.nan_to_num(np.abs(table.accuracy - table.confidence))
     return float(np.sum(table.count * gaps) / np.sum(table.count))
 
 
 def entropy(predictions: ArrayLike) -> jax.Array:
-    """Entropy of each prediction, -sum_c p_c log p_c, in nats, (n,)."""
+    """Compute the entropy of each prediction, -sum_c p_c log p_c, in nats, (n,)."""
     return _entropy(_averaged(predictions, "predictions"))
 
 
 def mutual_information(draw_predictions: ArrayLike) -> jax.Array:
-    """What the draw tells about the label, H(mean_d p_d) - mean_d H(p_d) >= 0, in nats, (n,)."""
+    """Compute the mutual information of draw and label, H(mean_d p_d) - mean_d H(p_d) >= 0, in nats, (n,)."""
     return _map_blocks(_mutual_information, draw_predictions)
 
 
 def pairwise_kl(draw_predictions: ArrayLike) -> float:
-    """Mean over ordered pairs of distinct draws, and over examples, of KL(p_i || p_j).
+    """Compute the mean over ordered pairs of distinct draws, and over examples, of KL(p_i || p_j).
 
     One draw has no pairs: the answer is then NaN, not 0, which would say that draws agree.
     """
@@ -131,27 +135,32 @@ def pairwise_kl(draw_predictions: ArrayLike) -> float:
 
 
 def agreement(predictions: ArrayLike, reference: ArrayLike) -> float:
-    """The share of examples on which two predictives put the same class on top."""
+    """Compute the share of examples on which two predictives put the same class on top."""
     log_p, log_q = _pair(predictions, reference)
     return float(np.mean(np.asarray(_correct(log_p, jnp.argmax(log_q, axis=-1)))))
 
 
 def total_variation(predictions: ArrayLike, reference: ArrayLike) -> float:
-    """Mean total variation distance, sum_c |p_c - q_c| / 2, between two predictives."""
+    """Compute the mean total variation distance, sum_c |p_c - q_c| / 2, between two predictives."""
     return float(_total_variation(*_pair(predictions, reference)))
 
 
 def ood_auroc(in_predictions: ArrayLike, out_predictions: ArrayLike) -> float:
-    """Area under the ROC curve of telling known from foreign inputs by the maximum softmax probability.
+    """Compute the area under the ROC curve of out-of-distribution detection by the maximum softmax probability.
 
-    1 when every known input is more confident than every foreign one, 1/2 by chance.
+    Args:
+        in_predictions: Predictions on inputs like those of training, (n, classes).
+        out_predictions: Predictions on out-of-distribution inputs, (m, classes).
+
+    Returns:
+        1 when every in-distribution input is more confident than every other one, 1/2 by chance.
     """
     from sklearn.metrics import roc_auc_score
 
-    known = np.asarray(jnp.max(_averaged(in_predictions, "in_predictions"), axis=-1))
-    foreign = np.asarray(jnp.max(_averaged(out_predictions, "out_predictions"), axis=-1))
-    is_known = np.repeat([1, 0], [len(known), len(foreign)])
-    return float(roc_auc_score(is_known, np.concatenate([known, foreign])))
+    inside = np.asarray(jnp.max(_averaged(in_predictions, "in_predictions"), axis=-1))
+    outside = np.asarray(jnp.max(_averaged(out_predictions, "out_predictions"), axis=-1))
+    is_inside = np.repeat([1, 0], [len(inside), len(outside)])
+    return float(roc_auc_score(is_inside, np.concatenate([inside, outside])))
 
 
 def by_corruption(
@@ -159,10 +168,15 @@ def by_corruption(
     labels: ArrayLike,
     metric: Callable[[ArrayLike, ArrayLike], float] = accuracy,
 ) -> dict[str, dict[int, float]]:
-    """`metric` as a table, corruption by severity, from the predictions on each (corruption, severity).
+    """Tabulate a metric, corruption by severity.
 
-    Every corrupted copy of the data has the same `labels`. The last row, "mean", is the mean over the
-    corruptions that have the severity.
+    Args:
+        predictions: The predictions on each (corruption, severity).
+        labels: The labels, the same for every corrupted copy of the data.
+        metric: The metric, a function of predictions and labels.
+
+    Returns:
+        The metric by corruption and severity. The last row, "mean", is over the corruptions that have the severity.
     """
     check(len(predictions) > 0, "predictions", "hold at least one (corruption, severity)", "none")
     table: dict[str, dict[int, float]] = {}
@@ -174,7 +188,7 @@ def by_corruption(
 
 
 def summary(draw_predictions: ArrayLike, labels: ArrayLike) -> dict[str, float]:
-    """`acc`, `nll`, `ece` and `brier` of the model average, and `kld`, the mean pairwise KL of its draws.
+    """Compute `acc`, `nll`, `ece` and `brier` of the model average, and `kld`, the mean pairwise KL of its draws.
 
     (n, classes) is taken as one draw, for which `kld` is NaN.
     """
@@ -196,20 +210,20 @@ def regression_summary(mean: ArrayLike, std: ArrayLike, y: ArrayLike) -> dict[st
 
 
 def gaussian_nll(mean: ArrayLike, std: ArrayLike, y: ArrayLike) -> float:
-    """Mean of -log N(y | mean, std^2), in nats, summed over the outputs of an example."""
+    """Compute the mean of -log N(y | mean, std^2), in nats, summed over the outputs of an example."""
     means, stds, targets = _regression(mean, std, y)
     terms = 0.5 * np.square((targets - means) / stds) + np.log(stds) + 0.5 * np.log(2 * np.pi)
     return float(np.mean(np.sum(terms.reshape(len(terms), -1), axis=1)))
 
 
 def rmse(mean: ArrayLike, y: ArrayLike) -> float:
-    """Root of the mean squared error."""
+    """Compute the root of the mean squared error."""
     means, _, targets = _regression(mean, 1.0, y)
     return float(np.sqrt(np.mean(np.square(targets - means))))
 
 
 def coverage(mean: ArrayLike, std: ArrayLike, y: ArrayLike, level: float = 0.95) -> float:
-    """The share of targets in the central interval of N(mean, std^2) that should hold `level` of them."""
+    """Compute the share of targets in the central interval of N(mean, std^2) that should hold `level` of them."""
     from scipy.stats import norm
 
     check(0 < level < 1, "level", "be between 0 and 1", level)
@@ -286,7 +300,7 @@ def _with_labels(predictions: ArrayLike, labels: ArrayLike) -> tuple[jax.Array, 
     array = np.asarray(labels)
     check(np.issubdtype(array.dtype, np.integer), "labels", "be whole numbers", f"dtype {array.dtype}")
     n, classes = log_probs.shape
-    check(array.shape == (n,), "labels", f"have one entry a prediction, shape {(n,)}", f"shape {array.shape}")
+    check(array.shape == (n,), "labels", f"have one entry per prediction, shape {(n,)}", f"shape {array.shape}")
     wrong = array[(array < 0) | (array >= classes)]
     check(wrong.size == 0, "labels", f"be at least 0 and below the {classes} classes", wrong[:1])
     return log_probs, jnp.asarray(array, jnp.int32)
@@ -311,7 +325,7 @@ def _as_draws(draw_predictions: ArrayLike) -> np.ndarray:
 
 
 def _map_blocks(core: Callable[[jax.Array], jax.Array], draw_predictions: ArrayLike) -> jax.Array:
-    """`core` on all draws of a block of examples at a time, so that copies in memory stay small."""
+    """Apply `core` to all draws of a block of examples at a time, so that copies in memory stay small."""
     return jnp.concatenate([core(block) for block in _blocks(draw_predictions)])
 
 

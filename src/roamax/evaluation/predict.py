@@ -26,12 +26,20 @@ class Normal(NamedTuple):
 
 
 def predict(apply_fn: ApplyFn, draws: Draws | Iterable[Params], x: Any, *, batch_size: int = BATCH_SIZE) -> Any:
-    """The posterior predictive at inputs `x`: an average over all draws of all chains.
+    """Compute the posterior predictive at inputs `x`, an average over all draws of all chains.
 
-    Where `apply_fn(params, x)` gives logits, the mean of their softmax, an array (inputs, classes). Where it gives a
-    mean and a scale, a `Normal`: by the law of total variance, its variance is the mean of scale^2 plus the
-    variance of the means. Memory depends neither on the number of draws nor on the number of inputs but for the
-    result itself; each draw is read once.
+    Memory depends neither on the number of draws nor on the number of inputs but for the result itself; each draw is
+    read once.
+
+    Args:
+        apply_fn: The network, `apply_fn(params, x)`: logits, or a pair of a mean and a scale.
+        draws: The draws, or any iterable of parameters.
+        x: The inputs, an array or a pytree of arrays with one leading length.
+        batch_size: The number of inputs that go through the network at once.
+
+    Returns:
+        For logits, the mean of their softmax, an array (inputs, classes). For a mean and a scale, a `Normal`: by the
+        law of total variance, its variance is the mean of scale^2 plus the variance of the means.
     """
     totals: list[Any] | None = None
     count = 0
@@ -55,7 +63,17 @@ def predict(apply_fn: ApplyFn, draws: Draws | Iterable[Params], x: Any, *, batch
 def predict_draws(
     apply_fn: ApplyFn, draws: Draws | Iterable[Params], x: Any, *, batch_size: int = BATCH_SIZE
 ) -> np.ndarray:
-    """Each draw's own log-probabilities, an array (draws of all chains, inputs, classes), for what compares draws."""
+    """Compute each draw's own log-probabilities, for what compares draws.
+
+    Args:
+        apply_fn: The network, `apply_fn(params, x)`, which gives logits.
+        draws: The draws, or any iterable of parameters.
+        x: The inputs, an array or a pytree of arrays with one leading length.
+        batch_size: The number of inputs that go through the network at once.
+
+    Returns:
+        An array (draws of all chains, inputs, classes).
+    """
     length = trees.leading_length(x, "x")
     batches = _batches(x, batch_size)
     rows = [
@@ -67,7 +85,7 @@ def predict_draws(
 
 
 def _batches(x: Any, batch_size: int) -> list[Any]:
-    """Inputs in batches of one size, the last one padded with its last row, so that one program serves all."""
+    """Cut inputs into batches of one size, the last one padded with its last row, so that one program serves all."""
     check(batch_size >= 1, "batch_size", "be a whole number >= 1", batch_size)
     length = trees.leading_length(x, "x")
     size = min(batch_size, length)
