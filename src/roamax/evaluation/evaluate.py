@@ -112,7 +112,7 @@ def _first(draws: Draws, count: int) -> Draws:
 
 
 def _about(run: Run, draws: Draws) -> dict[str, Any]:
-    """What made the run, what it cost, and how well it mixed."""
+    """Say what made the run, what it cost, and how well it mixed."""
     steps, interval = draws.steps, None
     if run.seconds_per_step is not None and len(steps) > 1:
         interval = run.seconds_per_step * (steps[-1] - steps[0]) / (len(steps) - 1)
@@ -147,7 +147,7 @@ def _of_predictions(task: Task, draws: Draws, log_probs: np.ndarray, average: An
 
 
 def _traces(draws: Draws, log_probs: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
-    """How each chain went: the NLL of its single draws, and the norm of its positions."""
+    """Return the NLL of each chain's single draws, and the norm of its positions."""
     shape = (draws.num_samples, draws.num_chains)
     single = np.asarray([metrics.nll(one, labels) for one in log_probs]).reshape(shape)
     norms = np.asarray([float(jnp.sqrt(trees.squared_norm(position))) for position in draws]).reshape(shape)
@@ -155,7 +155,7 @@ def _traces(draws: Draws, log_probs: np.ndarray, labels: np.ndarray) -> dict[str
 
 
 def _ood(average: Any, others: np.ndarray) -> dict[str, Any]:
-    """How well confidence tells the run's own test data from others."""
+    """Measure how well confidence tells the run's own test data from others."""
     histograms = {
         kind: np.histogram(probs.max(axis=1), BINS, (0.0, 1.0), density=True)[0].tolist()
         for kind, probs in (("known", np.exp(average)), ("foreign", others))
@@ -182,5 +182,5 @@ def _corrupted(
 
 
 def _as_lists(arrays: Any) -> Mapping[str, Any]:
-    """The fields of a named tuple of arrays as JSON holds them."""
+    """Return the fields of a named tuple of arrays as JSON holds them."""
     return {name: np.asarray(values).tolist() for name, values in arrays._asdict().items()}

@@ -22,7 +22,7 @@ from roamax.types import Key, Params, Sampler
 SamplerOf = Callable[[Posterior], Sampler]
 BIAS_MOMENTS = 100
 MOST_MOMENTS = 5000
-"""At how many moments of each chain it is looked at: every step if there are no more."""
+"""How many positions of each chain are looked at; all of them if there are no more."""
 
 
 class Bias(NamedTuple):
@@ -157,7 +157,7 @@ def long_run(
 
 
 def _wasserstein(found: np.ndarray, reference: np.ndarray) -> float:
-    """The mean over columns of the distance between two samples, in standard deviations of the second."""
+    """Compute the mean over columns of the distance between two samples, in standard deviations of the second."""
     levels = (np.arange(1000) + 0.5) / 1000
     gaps = np.abs(np.quantile(found, levels, axis=0) - np.quantile(reference, levels, axis=0)).mean(axis=0)
     return float(np.mean(gaps / reference.std(axis=0)))

@@ -1,8 +1,8 @@
-"""Where minibatches come from: arrays on the device, arrays in files, a function of the step, an iterator.
+"""Minibatches from arrays on the device, arrays in files, a function of the step, or an iterator.
 
 A source gives *windows*: a stretch of steps, and the arrays on the device from which each of those steps takes its
-batch. Which examples a step sees follows from keys and the step alone, so resuming a run needs nothing saved of
-its loader.
+batch. Which examples a step sees follows from keys and the step alone, so a run resumes without anything saved of its
+loader.
 """
 
 import math
@@ -29,7 +29,7 @@ wait for orders that it never uses."""
 
 
 class Window(NamedTuple):
-    """Steps [start, stop), and what their batches are taken from: for all chains, and for each chain its own."""
+    """Steps [start, stop), and the arrays that their batches are taken from: of all chains, and of each chain."""
 
     start: int
     stop: float
@@ -38,9 +38,9 @@ class Window(NamedTuple):
 
 
 class BatchSource(Protocol):
-    """Batches for chains that each have a data key of their own.
+    """Batches for chains, each of which has its own data key.
 
-    `read(shared, per_chain, key, step, start)` gives the batch of one chain at one step of the window that begins
+    `read(shared, per_chain, key, step, start)` returns the batch of one chain at one step of the window that begins
     at `start`. It is traced, and holds no arrays: equal readers share a compiled program.
     """
 
@@ -48,7 +48,7 @@ class BatchSource(Protocol):
     def read(self) -> Callable[[Any, Any, Key, jax.Array, jax.Array], Batch]: ...
 
     def window(self, step: int, keys: Key) -> Window:
-        """The window that `step` lies in, for the chains with these data keys. Runs on the host."""
+        """Return the window that `step` lies in, for the chains with these data keys. Runs on the host."""
         ...
 
 
@@ -59,16 +59,16 @@ class WithReplacement(NamedTuple):
     batch_size: int
 
     def window(self, step: int, keys: Key) -> Window:
-        """One window for the whole run."""
+        """Return one window for the whole run."""
         return Window(0, math.inf, (), ())
 
     def rows(self, per_chain: Any, key: Key, step: jax.Array, start: jax.Array) -> jax.Array:
-        """The row numbers of a batch."""
+        """Return the row numbers of a batch."""
         return jax.random.randint(jax.random.fold_in(key, step), (self.batch_size,), 0, self.length)
 
 
 class ShuffledEpochs(NamedTuple):
-    """Every example at most once an epoch, in an order of each epoch's and chain's own.
+    """Every example at most once per epoch, in another order for each epoch and chain.
 
     The examples left over when the length is no multiple of the batch size sit out that epoch.
     """
@@ -77,7 +77,7 @@ class ShuffledEpochs(NamedTuple):
     batch_size: int
 
     def window(self, step: int, keys: Key) -> Window:
-        """A few epochs' orders for every chain."""
+        """Return a few epochs' orders for every chain."""
         epoch_steps = self.length // self.batch_size
         epochs = max(1, WINDOW_INDICES // self.length)
         start = step - step % (epochs * epoch_steps)
@@ -85,7 +85,7 @@ class ShuffledEpochs(NamedTuple):
         return Window(start, start + epochs * epoch_steps, (), orders)
 
     def rows(self, per_chain: Any, key: Key, step: jax.Array, start: jax.Array) -> jax.Array:
-        """The row numbers of a batch."""
+        """Return the row numbers of a batch."""
         epoch, place = jnp.divmod(step - start, self.length // self.batch_size)
         return jax.lax.dynamic_slice(per_chain, (epoch, place * self.batch_size), (1, self.batch_size))[0]
 
@@ -100,11 +100,11 @@ class FullBatch(NamedTuple):
 
     @property
     def read(self) -> Callable[..., Batch]:
-        """All of it."""
+        """Take all of it."""
         return _read_whole
 
     def window(self, step: int, keys: Key) -> Window:
-        """One window for the whole run."""
+        """Return one window for the whole run."""
         return Window(0, math.inf, self.data, ())
 
 
@@ -120,7 +120,7 @@ class OnDevice(NamedTuple):
         return _Gather(self.order)
 
     def window(self, step: int, keys: Key) -> Window:
-        """The order's window, with the data."""
+        """Return the order's window, with the data."""
         return self.order.window(step, keys)._replace(shared=self.data)
 
 
@@ -137,7 +137,7 @@ class Streamed(NamedTuple):
         return _read_own
 
     def window(self, step: int, keys: Key) -> Window:
-        """The batches of the next few steps, gathered on the host, for every chain."""
+        """Gather the batches of the next few steps on the host, for every chain."""
         outer = self.order.window(step, keys)
         start = step - (step - outer.start) % self.window_steps
         stop = min(start + self.window_steps, outer.stop)
@@ -159,7 +159,7 @@ class Called(NamedTuple):
         return _read_shared
 
     def window(self, step: int, keys: Key) -> Window:
-        """The batches of the next few steps; a resumed run asks for none before `step`."""
+        """Call for the batches of the next few steps; a resumed run asks for none before `step`."""
         stop = min(step + self.window_steps, self.num_steps)
         batches = [self.function(i) for i in range(step, stop)]
         batches += [batches[-1]] * (self.window_steps - len(batches))
@@ -189,7 +189,15 @@ def _read_shared(shared: Any, per_chain: Any, key: Key, step: jax.Array, start: 
 def batch_source(
     data: Any, batch_size: int | None, num_steps: int, *, replacement: bool = False, resumed_at: int = 0
 ) -> BatchSource:
-    """The source for what a person gave as `data`: a pytree of arrays, a function of the step, or an iterator."""
+    """Return the source for data as `roamax.sample` takes them.
+
+    Args:
+        data: A pytree of arrays, a function of the step, or an iterator of batches.
+        batch_size: The number of examples per batch; None means all data, or batches as `data` makes them.
+        num_steps: The number of steps of the run.
+        replacement: Whether to draw with replacement instead of from shuffled epochs.
+        resumed_at: The step that a resumed run begins at.
+    """
     if callable(data):
         return _called(data, batch_size, num_steps)
     if isinstance(data, Iterator):

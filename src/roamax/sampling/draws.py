@@ -219,7 +219,7 @@ class FolderStore:
 
 
 def _is_draw(draw: Any, num_chains: int) -> bool:
-    """Whether an entry of a manifest lists one file per chain, all of one step."""
+    """Tell whether an entry of a manifest lists one file per chain, all of one step."""
     return (
         isinstance(draw, list)
         and len(draw) == num_chains

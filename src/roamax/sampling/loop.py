@@ -127,7 +127,7 @@ def _take_step(step_fn: StepFn, key: Key, state: Any, batch: Batch, step: jax.Ar
 
 
 def _finite(state: Any) -> dict[str, jax.Array]:
-    """For each tensor of a state, by its name, whether it has nothing but finite numbers in it."""
+    """Tell for each tensor of a state, by its name, whether it has nothing but finite numbers in it."""
     return {
         name: jnp.all(jnp.isfinite(leaf))
         for name, leaf in trees.named_leaves(state).items()
