@@ -34,7 +34,7 @@ def list_data(data_dir: DataDir = None, quiet: Quiet = False, json: Json = False
         Column("licence", "licence"),
     ]
     print_table(from_records(columns, rows, f"Data sets in {data.data_dir(data_dir)}"))
-    print("recorded: the checksum of the first download here, held to from then on")
+    print("recorded: the checksum of the first download here, which later ones must match")
 
 
 def fetch(
