@@ -67,7 +67,7 @@ def zip_members(path: Path, wanted: Callable[[str], bool], limit: int) -> Iterat
 
 
 class NpyHeader(NamedTuple):
-    """What the first bytes of an array in the npy format say of it; its data begin at byte `start`."""
+    """The facts at the start of an array in the npy format; its data begin at byte `start`."""
 
     shape: tuple[int, ...]
     fortran_order: bool

@@ -14,7 +14,7 @@ from roamax.errors import FileError, check, lookup
 
 
 class Row(NamedTuple):
-    """What the list of data sets says about one: `sizes` of training and test set, `num_bytes` to fetch or on disk.
+    """A data set in the list of them: `sizes` of training and test set, `num_bytes` to fetch or on disk.
 
     `checksum` is what its files are held to: a published one (`sha256`, `md5`), that of the first download
     (`recorded`), or None, for data that are made and for the user's files.

@@ -42,7 +42,7 @@ class Dataset(NamedTuple):
 
 
 class Splits(NamedTuple):
-    """What the sampler sees, what is held out from it for meta-losses and tuning, and what reports are made on."""
+    """Inputs and targets: for the sampler, held out from it for meta-losses and tuning, and for reports."""
 
     train: tuple[np.ndarray, np.ndarray]
     valid: tuple[np.ndarray, np.ndarray]

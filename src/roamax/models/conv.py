@@ -38,7 +38,7 @@ IMAGE_CHANNELS = 4
 
 
 class Geometry(NamedTuple):
-    """What the three products share besides their operands."""
+    """The facts that the three products share, other than their operands."""
 
     image: tuple[int, int]
     window: tuple[int, int]

@@ -105,7 +105,7 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
         return pair
 
     def _input_rules(self) -> dict[str, Any]:
-        # A network of one's own may take images; scikit-learn's rule is one row of numbers an example.
+        # The user's network may take images; scikit-learn's rule is one row of numbers per example.
         return {"dtype": (np.float64, np.float32), "allow_nd": self.model is not None}
 
     def _target_rules(self) -> dict[str, Any]:
@@ -198,7 +198,15 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
 
     @classmethod
     def load(cls, folder: str | Path, **objects: Any) -> Self:
-        """The estimator that `save` wrote. Arguments that were objects of your own are given again, by name."""
+        """Load the estimator that `save` wrote.
+
+        Args:
+            folder: The folder that was written.
+            **objects: Arguments that were objects of your own, such as a model.
+
+        Returns:
+            The fitted estimator.
+        """
         params, facts, arrays = saving.read(folder, cls.__name__, objects)
         loaded = cls(**params)
         loaded.hidden_, loaded.input_shape_ = tuple(facts["hidden"]), tuple(facts["input_shape"])
@@ -218,7 +226,7 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
 
     @abstractmethod
     def _target_facts(self) -> dict[str, Any]:
-        """What is known of the targets, as JSON holds it."""
+        """Return what is known about the targets, as JSON holds it."""
 
     @abstractmethod
     def _take_target_facts(self, facts: Mapping[str, Any]) -> None:

@@ -19,7 +19,7 @@ from roamax.types import Key, Params, Sampler
 
 
 class Defaults(NamedTuple):
-    """What stands for None in an estimator's arguments."""
+    """The values that None stands for in an estimator's arguments."""
 
     temperature: float
     prior: float

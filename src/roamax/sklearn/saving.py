@@ -22,7 +22,7 @@ FIELDS = ("format", "version", "estimator", "params", "objects", "facts", "sha25
 def write(folder: str | Path, kind: str, params: Mapping[str, Any], facts: Mapping[str, Any], arrays: dict) -> None:
     """Write arguments, facts and arrays of an estimator of class `kind`.
 
-    Arguments that JSON cannot hold, such as a model of one's own, are only listed: they have to be given again.
+    Arguments that JSON cannot hold, such as a model of the user's, are only listed: they have to be given again.
     """
     folder = Path(folder)
     files.make_folder(folder)
@@ -37,7 +37,7 @@ def write(folder: str | Path, kind: str, params: Mapping[str, Any], facts: Mappi
 def read(
     folder: str | Path, kind: str, objects: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, np.ndarray]]:
-    """What `write` wrote: the arguments, with `objects` for those that were not kept, the facts and the arrays."""
+    """Read what `write` wrote: the arguments, with `objects` for those that were not kept, the facts and the arrays."""
     path = Path(folder) / "estimator.json"
     described = files.read_sealed(path, FIELDS)
     try:
@@ -60,7 +60,7 @@ def read(
 
 
 def as_draws(folder: str | Path, arrays: Mapping[str, np.ndarray], like: Params) -> Draws:
-    """The draws among the arrays, in the structure of `like`, the parameters of the network at hand."""
+    """Return the draws among the arrays, in the structure of `like`, the parameters of the network at hand."""
     found = {name.removeprefix("draws/"): array for name, array in arrays.items() if name.startswith("draws/")}
     expected = trees.named_leaves(like)
     if {name: array.shape[2:] for name, array in found.items()} != {name: x.shape for name, x in expected.items()}:

@@ -13,8 +13,8 @@
             draws.append(copy.deepcopy(model.state_dict()))
 
 The loss is the *mean* over the batch, as in any such loop; `num_data` brings it to the full-data scale on which a
-posterior is meant. `weight_decay` is the Gaussian prior, weight_decay * |theta|^2 / 2 beside the mean loss. Predictions
-are then averaged over the draws: mean the softmax of each, not its logits.
+posterior is meant. `weight_decay` is the Gaussian prior, weight_decay * |theta|^2 / 2 added to the mean loss. Average
+predictions over the draws: the softmax of each, not its logits.
 
 Needs the extra `roamax[torch]`.
 """

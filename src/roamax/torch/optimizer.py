@@ -1,4 +1,4 @@
-"""What the samplers share as PyTorch optimizers: scale, prior, noise, and a state that resumes exactly."""
+"""The base of the samplers as PyTorch optimizers: scale, prior, noise, and a state that resumes exactly."""
 
 import math
 from abc import ABC, abstractmethod
@@ -19,7 +19,7 @@ class SamplingOptimizer(torch.optim.Optimizer, ABC):
     is `num_data`. For another prior, set `weight_decay=0` and add -log p(theta) / N to the loss.
 
     Noise comes from `generator`, on whose device it is drawn; without one, a new generator is seeded by PyTorch's
-    own, so that `torch.manual_seed` decides. Its state is part of `state_dict`: what is loaded goes on to the same
+    own, so that `torch.manual_seed` decides. Its state is part of `state_dict`: what is loaded resumes to the same
     bits. Settings may differ by parameter group, and may be changed there between steps.
     """
 
@@ -53,7 +53,14 @@ class SamplingOptimizer(torch.optim.Optimizer, ABC):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
-        """One step of the sampler from the gradients at hand; `closure`, if any, computes them and returns the loss."""
+        """Take one step of the sampler from the gradients at hand.
+
+        Args:
+            closure: Computes the gradients, and returns the loss, where they are not there yet.
+
+        Returns:
+            What `closure` returned, or None.
+        """
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -81,11 +88,11 @@ class SamplingOptimizer(torch.optim.Optimizer, ABC):
         ]
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of a PyTorch optimizer, and that of the noise."""
+        """Return the state of a PyTorch optimizer, and that of the noise."""
         return {**super().state_dict(), "generator": self._generator.get_state()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on where the optimizer was whose `state_dict` this is."""
+        """Resume where the optimizer was whose `state_dict` this is."""
         check("generator" in state_dict, "state_dict", "be that of a sampler of roamax.torch", sorted(state_dict))
         super().load_state_dict(state_dict)
         self._generator.set_state(state_dict["generator"].cpu())
@@ -101,5 +108,5 @@ class SamplingOptimizer(torch.optim.Optimizer, ABC):
 
 
 def gradients(members: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The gradients of parameters that have one."""
+    """Return the gradients of parameters that have one."""
     return [parameter.grad for parameter in members if parameter.grad is not None]
