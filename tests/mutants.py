@@ -88,15 +88,15 @@ MUTANTS = (
     Mutant(
         "cyclical's switch off by one",
         "schedules.py",
-        "step % self.cycle_length < self.exploration_steps",
-        "step % self.cycle_length <= self.exploration_steps",
+        "step % self.length < self.exploration_steps",
+        "step % self.length <= self.exploration_steps",
         "tests/test_known_answers.py -k explores_without_noise",
     ),
     Mutant(
         "cosine that ends in 0",
         "schedules.py",
-        "left = jnp.asarray(self.cycle_length - step % self.cycle_length, float) / self.cycle_length",
-        "left = 1 - jnp.asarray(step % self.cycle_length + 1, float) / self.cycle_length",
+        "left = self.cycle_length - step % self.cycle_length",
+        "left = self.cycle_length - step % self.cycle_length - 1",
         "tests/test_known_answers.py -k long_cycles",
     ),
     Mutant(

@@ -35,9 +35,50 @@ class CyclicalCosine:
     cycle_length: int
     power: float = 1.0
 
-    def __call__(self, step: jax.Array) -> jax.Array:
-        left = jnp.asarray(self.cycle_length - step % self.cycle_length, float) / self.cycle_length
-        return self.peak * jnp.sin(0.5 * jnp.pi * left) ** (2 * self.power)
+    def __call__(self, step: Any) -> Any:
+        """Return the value at a step, without JAX where that is a Python number, as PyTorch counts."""
+        left = self.cycle_length - step % self.cycle_length
+        left, sin = (left, math.sin) if isinstance(step, int) else (jnp.asarray(left, float), jnp.sin)
+        return self.peak * sin(0.5 * math.pi * (left / self.cycle_length)) ** (2 * self.power)
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """Cycles of `length` steps: the first part of each explores, the rest samples and gives `draws` draws.
+
+    Draws are spread evenly over the sampling part; the last one is the end of the cycle.
+    """
+
+    length: int
+    exploration_ratio: float
+    draws: int = 1
+
+    def __post_init__(self) -> None:
+        length, ratio, draws = self.length, self.exploration_ratio, self.draws
+        check(length == int(length) and length >= 2, "cycle_length", "be a whole number >= 2", length)
+        good = 0 <= ratio < 1 and self.exploration_steps < length
+        check(good, "exploration_ratio", "be in [0, 1) and leave at least one step of a cycle to sample", ratio)
+        rule = f"be a whole number in [1, {self.sampling_steps}], the steps of a cycle that sample"
+        check(draws == int(draws) and 1 <= draws <= self.sampling_steps, "draws_per_cycle", rule, draws)
+
+    @property
+    def exploration_steps(self) -> int:
+        """The steps of each cycle that explore."""
+        return round(self.exploration_ratio * self.length)
+
+    @property
+    def sampling_steps(self) -> int:
+        """The steps of each cycle that sample."""
+        return self.length - self.exploration_steps
+
+    def explores(self, step: Any) -> Any:
+        """Return whether a step explores: steps count from 0."""
+        return step % self.length < self.exploration_steps
+
+    def ends_in_draw(self, steps_taken: int) -> bool:
+        """Return whether the position after so many steps is a draw."""
+        place = (steps_taken - 1) % self.length + 1 - self.exploration_steps
+        return place >= 1 and place * self.draws % self.sampling_steps < self.draws
 
 
 @dataclass(frozen=True)
@@ -45,26 +86,10 @@ class CyclicalSwitch:
     """0 in the first, exploring part of each cycle and `value` in the rest."""
 
     value: float
-    cycle_length: int
-    exploration_ratio: float
-
-    @property
-    def exploration_steps(self) -> int:
-        """How many steps of each cycle explore."""
-        return round(self.exploration_ratio * self.cycle_length)
+    cycle: Cycle
 
     def __call__(self, step: jax.Array) -> jax.Array:
-        return jnp.where(step % self.cycle_length < self.exploration_steps, 0.0, self.value)
-
-
-def ends_in_draw(steps_taken: int, cycle_length: int, exploration_steps: int, draws_per_cycle: int) -> bool:
-    """Return whether a cycle gives a draw after so many steps: draws are spread evenly over its sampling part.
-
-    The last draw of a cycle is its end.
-    """
-    sampling_steps = cycle_length - exploration_steps
-    place = (steps_taken - 1) % cycle_length + 1 - exploration_steps
-    return place >= 1 and place * draws_per_cycle % sampling_steps < draws_per_cycle
+        return jnp.where(self.cycle.explores(step), 0.0, self.value)
 
 
 def as_schedule(value: Scalar, argument: str, *, positive: bool = True) -> Schedule:

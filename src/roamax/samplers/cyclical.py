@@ -1,10 +1,10 @@
 """Cyclical SGMCMC (Zhang et al., 2020): SGHMC or SGLD with two schedules, not a kernel of its own."""
 
-from roamax.errors import InputError, check, lookup
+from roamax.errors import InputError, lookup
 from roamax.posterior import Posterior
 from roamax.samplers.sghmc import sghmc
 from roamax.samplers.sgld import sgld
-from roamax.schedules import CyclicalCosine, CyclicalSwitch, as_schedule, describe, ends_in_draw
+from roamax.schedules import Cycle, CyclicalCosine, CyclicalSwitch, as_schedule, describe
 from roamax.types import Sampler, Scalar
 
 
@@ -42,23 +42,8 @@ def cyclical(
         The sampler.
     """
     as_schedule(step_size, "step_size")
-    check(
-        cycle_length == int(cycle_length) and cycle_length >= 2, "cycle_length", "be a whole number >= 2", cycle_length
-    )
-    switch = CyclicalSwitch(temperature, int(cycle_length), exploration_ratio)
-    check(
-        0 <= exploration_ratio < 1 and switch.exploration_steps < cycle_length,
-        "exploration_ratio",
-        "be in [0, 1) and leave at least one step of a cycle to sample",
-        exploration_ratio,
-    )
-    sampling_steps = cycle_length - switch.exploration_steps
-    check(
-        draws_per_cycle == int(draws_per_cycle) and 1 <= draws_per_cycle <= sampling_steps,
-        "draws_per_cycle",
-        f"be a whole number in [1, {sampling_steps}], the steps of a cycle that sample",
-        draws_per_cycle,
-    )
+    cycle = Cycle(cycle_length, exploration_ratio, draws_per_cycle)
+    switch = CyclicalSwitch(temperature, cycle)
     as_schedule(temperature, "temperature", positive=False)
     lookup({"sghmc": sghmc, "sgld": sgld}, kernel, "kernel")
 
@@ -74,9 +59,6 @@ def cyclical(
         constant_decay = friction if callable(friction) else lambda step: step_size * friction / epsilon_at(step)
         base = sghmc(posterior, step_size=epsilon_at, friction=constant_decay, temperature=switch)
 
-    def collect(steps_taken: int) -> bool:
-        return ends_in_draw(steps_taken, cycle_length, switch.exploration_steps, draws_per_cycle)
-
     settings = {
         "name": "cyclical",
         "kernel": kernel,
@@ -87,4 +69,4 @@ def cyclical(
         "temperature": temperature,
         "draws_per_cycle": draws_per_cycle,
     }
-    return base._replace(collect=collect, settings=settings)
+    return base._replace(collect=cycle.ends_in_draw, settings=settings)

@@ -3,6 +3,7 @@
 # PyTorch's own optimizers are written with the `_foreach` functions, its one way to move many tensors in one call.
 # pyright: reportPrivateImportUsage=false
 
+import dataclasses
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import torch
 
 from roamax.errors import check
-from roamax.schedules import ends_in_draw
+from roamax.schedules import Cycle, CyclicalCosine
 from roamax.torch.optimizer import Group, SamplingOptimizer, gradients
 
 
@@ -120,29 +121,20 @@ class Cyclical(_Momentum):
     def add_param_group(self, param_group: Group) -> None:
         """Add parameters with settings of their own."""
         super().add_param_group(param_group)
-        group = self.param_groups[-1]
-        length, ratio = group["cycle_length"], group["exploration_ratio"]
-        check(length == int(length) and length >= 2, "cycle_length", "be a whole number >= 2", length)
-        good = 0 <= ratio < 1 and _exploration_steps(group) < length
-        check(good, "exploration_ratio", "be in [0, 1) and leave at least one step of a cycle to sample", ratio)
-        draws, most = group["draws_per_cycle"], length - _exploration_steps(group)
-        rule = f"be a whole number in [1, {most}], the steps of a cycle that sample"
-        check(draws == int(draws) and 1 <= draws <= most, "draws_per_cycle", rule, draws)
+        _cycle(self.param_groups[-1])
 
     @property
     def collect(self) -> bool:
         """Whether the parameters, after the step just taken, are a draw."""
         group = self.param_groups[0]
-        length, exploration_steps = group["cycle_length"], _exploration_steps(group)
-        # A state of before this setting was made with every step of the sampling part a draw.
-        draws = group.get("draws_per_cycle", length - exploration_steps)
-        return group["steps"] > 0 and ends_in_draw(group["steps"], length, exploration_steps, draws)
+        return group["steps"] > 0 and _cycle(group).ends_in_draw(group["steps"])
 
     def _settings(self, group: Group) -> tuple[float, float]:
-        place = group["steps"] % group["cycle_length"]
-        cosine = 0.5 * (1 + math.cos(math.pi * place / group["cycle_length"]))
-        return group["lr"] * cosine, group["temperature"] if place >= _exploration_steps(group) else 0.0
+        lr = CyclicalCosine(group["lr"], group["cycle_length"])(group["steps"])
+        return lr, 0.0 if _cycle(group).explores(group["steps"]) else group["temperature"]
 
 
-def _exploration_steps(group: Group) -> int:
-    return round(group["exploration_ratio"] * group["cycle_length"])
+def _cycle(group: Group) -> Cycle:
+    cycle = Cycle(group["cycle_length"], group["exploration_ratio"])
+    # A state of before this setting was made with every step of the sampling part a draw.
+    return dataclasses.replace(cycle, draws=group.get("draws_per_cycle", cycle.sampling_steps))
