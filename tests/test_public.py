@@ -75,3 +75,24 @@ def test_type_checkers_see_every_sampler():
     guarded = next(node for node in tree.body if isinstance(node, ast.If))
     seen = {alias.asname for node in ast.walk(guarded) if isinstance(node, ast.ImportFrom) for alias in node.names}
     assert seen - {None} == {*registry.names(), *registry.families()}
+
+
+def test_a_run_needs_nothing_that_only_linux_has(tmp_path):
+    code = f"""
+import os, signal, sys
+for name in ("fcntl", "grp", "pwd", "resource", "termios"):
+    sys.modules[name] = None
+for owner, name in ((os, "sched_getaffinity"), (os, "sched_setaffinity"), (signal, "pthread_sigmask")):
+    if hasattr(owner, name):
+        delattr(owner, name)
+import warnings
+warnings.simplefilter("ignore")  # filelock's, about a system without locks
+import jax, jax.numpy as jnp, roamax, roamax.cli, roamax.parallel.workers, roamax.report.page
+posterior = roamax.Posterior(lambda theta, batch: -0.5 * (batch - theta) ** 2, lambda theta: -0.5 * theta**2, 8)
+sampler, data = roamax.sgld(posterior, step_size=0.01), jnp.ones(8)
+draws = roamax.sample(
+    jax.random.key(0), sampler, jnp.zeros(()), data, batch_size=4, num_samples=3, out=r"{tmp_path / "run"}"
+)
+print(draws.positions.shape)
+"""
+    assert run(code) == ["(1,", "3)"]
