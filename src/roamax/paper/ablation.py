@@ -1,4 +1,4 @@
-"""What the task distribution and the parameterisation are worth: small, precond and full L2E, 10 draws."""
+"""Ablation of the task distribution and the parameterisation: small, precond and full L2E, 10 draws."""
 
 from roamax.paper.framework.chain import scores
 from roamax.paper.framework.comparison import BETTER, SCORES, Comparison, exceeds, printed
@@ -28,7 +28,7 @@ on them, for its steps take three times as long."""
 
 
 def run(lab: Lab) -> Findings:
-    """Each set of weights on each data set that is here."""
+    """Score each set of weights on each data set that is here."""
     theirs, more = ([problem._replace(draws=10) for problem in lab.problems(*names)] for names in (IMAGES, MORE))
     found = lab.measure(theirs, METHODS, scores) | lab.measure(more, ("Small L2E", "L2E"), scores)
     rows = averaged(found)

@@ -19,7 +19,7 @@ PAPER = printed(SCORES, {
 
 
 def run(lab: Lab) -> Findings:
-    """Each method at the temperature that is best on validation data with the first seed, then with all seeds."""
+    """Score each method at the temperature that is best on validation data with the first seed."""
     first = dataclasses.replace(lab, seeds=lab.seeds[:1])
     problems = [
         problem._replace(draws=min(problem.draws, 10), members=min(problem.members, 10))

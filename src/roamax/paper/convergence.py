@@ -30,7 +30,7 @@ UNIT = 1e5
 
 
 def run(lab: Lab) -> Findings:
-    """Both statistics from the draws of each method; the layers from the first seed on CIFAR-10."""
+    """Compute both statistics from the draws of each method; the layers from the first seed on CIFAR-10."""
     problems = lab.problems(*IMAGES)
     found = lab.measure(problems, METHODS, _record)
     layers = {name: records[0] for (label, name), records in found.items() if label == "CIFAR-10"}

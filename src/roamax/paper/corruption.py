@@ -32,7 +32,7 @@ PAPER = printed(COLUMNS, {
 
 
 def run(lab: Lab) -> Findings:
-    """Mean accuracy over 15 kinds of corruption, for each severity."""
+    """Compute the mean accuracy over 15 kinds of corruption, for each severity."""
     by_severity = functools.partial(_by_severity, count=None if lab.scale == "paper" else IMAGES)
     rows = averaged(lab.measure(lab.problems("cifar10"), METHODS, by_severity))
     better = dict.fromkeys(COLUMNS, "max")

@@ -21,7 +21,7 @@ PAPER = printed(METHODS, {
 
 
 def run(lab: Lab) -> Findings:
-    """The time of an epoch, from rounds in which every method takes its turn; the spread is over rounds."""
+    """Measure the time of an epoch, in rounds in which every method takes its turn; the spread is over rounds."""
     rows: dict[tuple[str, ...], dict[str, Value]] = {}
     for problem in lab.problems(*IMAGES):
         timers = {method.name: step_timer(method.sampler, task) for method, task, _ in lab.methods(problem, METHODS)}

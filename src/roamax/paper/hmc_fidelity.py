@@ -10,14 +10,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from roamax import data
-from roamax.errors import FileError
 from roamax.evaluation import diagnostics, metrics
 from roamax.evaluation.predict import predict
-from roamax.evaluation.run import read_predictive
 from roamax.paper.framework.chain import Chain
 from roamax.paper.framework.comparison import Comparison, Value, printed
-from roamax.paper.framework.lab import Lab, Record, averaged, methods_as_columns
+from roamax.paper.framework.lab import Lab, Record, averaged, methods_as_columns, published_hmc
 from roamax.paper.framework.problems import Problem
 from roamax.paper.framework.results import Findings
 from roamax.samplers.hmc import nuts
@@ -46,21 +43,13 @@ SMALL = Problem(
 NUTS: dict[str, Any] = {"burn_in": 300, "num_samples": 200, "num_chains": 4}
 
 
-def published_hmc() -> tuple[np.ndarray, np.ndarray]:
-    """The published predictive for the test set of CIFAR-10, and the labels of that."""
-    probs = read_predictive(data.data_dir() / "hmc_cifar10_reference.npz")
-    return probs, np.asarray(data.load("cifar10").y_test)
-
-
 def run(lab: Lab) -> Findings:
-    """Agreement and total variation to each reference that is here."""
+    """Compute agreement and total variation to each reference that is here."""
     rows: dict[tuple[str, str], dict[str, Value]] = {}
     problems = lab.problems("cifar10")
-    if problems:
-        try:
-            rows |= _fidelity(lab, problems[0], published_hmc()[0])
-        except FileError as error:
-            lab.note(str(error))
+    published = lab.attempt(published_hmc) if problems else None
+    if published is not None:
+        rows |= _fidelity(lab, problems[0], published[0])
     record: dict[str, Value] = {}
     if lab.scale != "paper":
         probs, record = _own_nuts(lab)
@@ -87,7 +76,7 @@ def _closeness(chain: Chain, reference: np.ndarray) -> Record:
 
 
 def _own_nuts(lab: Lab) -> tuple[np.ndarray, dict[str, Value]]:
-    """The predictive of NUTS on the small network, and the R-hat of its log-probabilities over chains."""
+    """Compute the predictive of NUTS on the small network, and the R-hat of its log-probabilities over chains."""
     task = SMALL.task.build()
     x, out = task.test[0], lab.runs / "digits-nuts"
     lab.count_time(out)

@@ -1,33 +1,33 @@
-"""Accuracy and NLL of the model average against the number of draws: the paper's main figure."""
+"""Accuracy and NLL of the model average vs. the number of draws: the paper's main figure."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from roamax.errors import FileError
 from roamax.evaluation.metrics import accuracy, nll
 from roamax.evaluation.score import by_draws
 from roamax.paper.framework.chain import Chain
 from roamax.paper.framework.comparison import Comparison, Value, exceeds
-from roamax.paper.framework.lab import Lab, Record, averaged, methods_as_columns
+from roamax.paper.framework.lab import Lab, Record, averaged, methods_as_columns, published_hmc
 from roamax.paper.framework.problems import IMAGES
 from roamax.paper.framework.results import Findings
-from roamax.paper.hmc_fidelity import published_hmc
 from roamax.report.figures import INK, legend, new_figure
 
 METHODS = ("DE", "cSGMCMC", "Meta-SGMCMC", "L2E")
 
 
 def run(lab: Lab) -> Findings:
-    """Every method on every data set that is here."""
+    """Compare every method on every data set that is here."""
     problems = lab.problems(*IMAGES)
     found = lab.measure(problems, METHODS, _record)
     curves = {key: [record["curve"] for record in records] for key, records in found.items()}
     rows = methods_as_columns(averaged(found, ("ACC", "NLL")))
     if any(problem.label == "CIFAR-10" for problem in problems):
-        for metric, value in _hmc(lab).items():
-            rows[metric, "CIFAR-10"]["HMC"] = Value(value)
+        published = lab.attempt(published_hmc)
+        if published is not None:
+            for name, metric in (("ACC", accuracy), ("NLL", nll)):
+                rows[name, "CIFAR-10"]["HMC"] = Value(metric(*published))
     table = Comparison(
         "Averaged prediction",
         ("Metric", "Data set"),
@@ -49,15 +49,6 @@ def run(lab: Lab) -> Findings:
 def _record(chain: Chain) -> Record:
     scores = chain.scores
     return {"ACC": scores["acc"], "NLL": scores["nll"], "curve": by_draws(chain.log_probs, chain.labels)}
-
-
-def _hmc(lab: Lab) -> dict[str, float]:
-    try:
-        probs, labels = published_hmc()
-    except FileError as error:
-        lab.note(str(error))
-        return {}
-    return {"ACC": accuracy(probs, labels), "NLL": nll(probs, labels)}
 
 
 def _figure(curves: Mapping[tuple[str, str], Any], rows: Mapping[tuple[str, str], Mapping[str, Value]]) -> Any:

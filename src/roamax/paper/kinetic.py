@@ -2,12 +2,12 @@
 
 import dataclasses
 
-from roamax.paper.framework.chain import Chain, scores
+from roamax.paper.framework.chain import scores
 from roamax.paper.framework.comparison import BETTER, SCORES, Comparison, printed
-from roamax.paper.framework.lab import Lab, Record, averaged
+from roamax.paper.framework.geometry import geometry, panels
+from roamax.paper.framework.lab import Lab, averaged
 from roamax.paper.framework.problems import IMAGES
 from roamax.paper.framework.results import Findings
-from roamax.paper.multimodality import figures_of
 
 METHODS = ("Kinetic L2E", "L2E")
 PAPER = printed(SCORES, {
@@ -23,16 +23,12 @@ PAPER = printed(SCORES, {
 
 
 def run(lab: Lab) -> Findings:
-    """Scores on each data set that is here, and the geometry of the draws on CIFAR-10."""
+    """Score both on each data set that is here, and show the geometry of the draws on CIFAR-10."""
     problems = lab.problems(*IMAGES)
     rows = averaged(lab.measure(problems, METHODS, scores))
     first = dataclasses.replace(lab, seeds=lab.seeds[:1])
-    spaces = first.measure(lab.problems("cifar10"), METHODS, _space)
+    spaces = first.measure(lab.problems("cifar10"), METHODS, geometry)
     table = Comparison(
         "Kinetic L2E", ("Data set", "L2E"), SCORES, rows, PAPER, compared="rows", better=BETTER, digits=4
     )
-    return Findings({"kinetic": table}, figures_of(spaces))
-
-
-def _space(chain: Chain) -> Record:
-    return {"space": chain.space}
+    return Findings({"kinetic": table}, panels(spaces))

@@ -1,4 +1,4 @@
-"""The loss of meta-training over its outer steps, for several step sizes of the sampler: is it stable?"""
+"""The loss of meta-training over its outer steps, for several values of epsilon squared: is it stable?"""
 
 import dataclasses
 import math
@@ -18,7 +18,7 @@ OUTER_STEPS = 80
 
 
 def configs(scale: str) -> dict[str, dict[float, TrainConfig]]:
-    """For each learned sampler, a run for each epsilon squared."""
+    """Return, for each learned sampler, a run for each epsilon squared."""
     if scale == "paper":
         families = {
             "L2E": (PRESETS["paper"], (1e-6, 1e-5, 1e-4)),
@@ -78,7 +78,7 @@ def run(lab: Lab) -> Findings:
 
 
 def _spread(rows: Rows, sampler: str) -> float:
-    """How far apart a sampler's runs are on validation tasks, where the loss is the same for both samplers."""
+    """Compute how far apart a sampler's runs are on validation tasks, where the loss is the same for both samplers."""
     return float(np.ptp([row["best validation"].mean for (name, _), row in rows.items() if name == sampler]))
 
 

@@ -52,7 +52,7 @@ PAPER = printed(COLUMNS, {
 
 
 def run(lab: Lab) -> Findings:
-    """Accuracy in percent and NLL in their units."""
+    """Compute accuracy in percent and NLL in their units."""
     problems = [found for pair in itertools.product(NETWORKS, KINDS) if (found := _problem(lab, *pair))]
     rows: dict[tuple[str, str], dict[str, Value]] = {}
     for (where, name), row in averaged(lab.measure(problems, METHODS, _record)).items():
@@ -69,9 +69,10 @@ def _problem(lab: Lab, label: str, kind: str) -> Problem | None:
     network, options, classes = NETWORKS[label][kind]
     halve = label in HALVED.get(lab.scale, ())
     spec = TaskSpec(DATA[label], network, options, classes=classes, halve=halve, batch_size=BATCH_SIZE)
-    if not lab.is_here(spec):
+    task = lab.attempt(spec.build)
+    if task is None:
         return None
-    epoch = spec.build().posterior.num_data // spec.batch_size
+    epoch = task.posterior.num_data // spec.batch_size
     burn_in, thinning = [epochs * epoch for epochs in EPOCHS] if lab.scale == "paper" else STEPS
     return Problem(f"{label} {kind}", spec, burn_in, DRAWS, thinning, DRAWS, {})
 

@@ -2,9 +2,9 @@
 
 from roamax.paper.framework.chain import Chain, scores
 from roamax.paper.framework.comparison import BETTER, Comparison, exceeds
+from roamax.paper.framework.geometry import geometry
 from roamax.paper.framework.lab import Lab, Record, averaged
 from roamax.paper.framework.results import Findings
-from roamax.paper.multimodality import geometry_numbers
 from roamax.report.geometry import error_paths
 
 METHODS = ("CE L2E", "L2E")
@@ -12,7 +12,7 @@ COLUMNS = ("ACC", "NLL", "KLD", "error barrier", "NLL barrier")
 
 
 def run(lab: Lab) -> Findings:
-    """Both sets of weights; the paper shows the error along segments on CIFAR-10 as a figure."""
+    """Compare both sets of weights; the paper shows the error along segments on CIFAR-10 as a figure."""
     problems = lab.problems("cifar10", "cifar10_cnn", "mnist_mlp")
     found = lab.measure(problems, METHODS, _record)
     rows = averaged(found, COLUMNS)
@@ -28,5 +28,4 @@ def run(lab: Lab) -> Findings:
 
 
 def _record(chain: Chain) -> Record:
-    space = chain.space
-    return {"space": space, **scores(chain), **geometry_numbers(space)}
+    return {**scores(chain), **geometry(chain)}

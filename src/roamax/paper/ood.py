@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 
 from roamax import data
-from roamax.errors import FileError
 from roamax.evaluation import metrics
 from roamax.evaluation.images import as_shape
 from roamax.paper.framework.chain import Chain
@@ -38,24 +37,16 @@ PAPER = printed((*METHODS, "HMC"), {
 
 
 def run(lab: Lab) -> Findings:
-    """AUROC of every pair of data sets that is here."""
+    """Compute the AUROC of every pair of data sets that is here."""
     rows: dict[tuple[str, str], dict[str, Value]] = {}
     for problem in lab.problems(*OUTSIDE):
-        names = [name for name in OUTSIDE[problem.task.data] if _is_here(lab, name)]
+        here = {name: lab.attempt(functools.partial(data.load, name)) for name in OUTSIDE[problem.task.data]}
+        names = [name for name, found in here.items() if found is not None]
         aurocs = functools.partial(_aurocs, names=names, count=None if lab.scale == "paper" else IMAGES)
         turned = methods_as_columns(averaged(lab.measure([problem], METHODS, aurocs)))
         rows |= {(inside, outside): row for (outside, inside), row in turned.items()}
     better = {key[0]: "max" for key in [*rows, *PAPER]}
     return Findings({"auroc": Comparison("AUROC", ("In-dist", "OOD"), (*METHODS, "HMC"), rows, PAPER, better=better)})
-
-
-def _is_here(lab: Lab, name: str) -> bool:
-    try:
-        data.load(name)
-    except FileError as error:
-        lab.note(str(error))
-        return False
-    return True
 
 
 def _aurocs(chain: Chain, names: Sequence[str], count: int | None) -> Record:

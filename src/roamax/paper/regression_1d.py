@@ -28,7 +28,7 @@ REGIONS = {"in the data": ((-5, -1), (1, 4)), "in the gap": ((-1, 1),), "outside
 
 
 def run(lab: Lab) -> Findings:
-    """Band widths over seeds; the figure is of the first. The noise of the data is known and not part of the band."""
+    """Measure band widths over seeds; the figure is of the first. The noise of the data is not part of the band."""
     task = PROBLEM.task.build()
     members = PROBLEM._replace(burn_in=0, draws=MEMBERS, thinning=MEMBER_STEPS, members=MEMBERS)
     l2e, ensemble = lab.look(_chain_means, [lab.setup(PROBLEM, "L2E"), lab.setup(members, "DE")])
@@ -54,7 +54,7 @@ def _hmc(lab: Lab, task: Task, seed: int) -> Draws:
 
 
 def _widths(means: list[np.ndarray]) -> dict[str, Value]:
-    """The mean width of each seed's band in each region."""
+    """Compute the mean width of each seed's band in each region."""
     widths = [2 * 1.96 * one.std(axis=0) for one in means]
     return {
         region: Value.over([float(width[_within(intervals)].mean()) for width in widths])
@@ -63,7 +63,7 @@ def _widths(means: list[np.ndarray]) -> dict[str, Value]:
 
 
 def _means(task: Task, draws: Draws) -> np.ndarray:
-    """Each draw's mean on the grid."""
+    """Compute each draw's mean on the grid."""
     x = jnp.asarray(GRID[:, None], task.test[0].dtype)
     return np.stack([np.asarray(task.apply(position, x)[0]) for position in draws])
 

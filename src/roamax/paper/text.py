@@ -16,7 +16,7 @@ PAPER = printed(SCORES, {
 
 
 def run(lab: Lab) -> Findings:
-    """Every method on IMDB."""
+    """Score every method on IMDB."""
     rows = averaged(lab.measure(lab.problems("imdb"), METHODS, scores))
     table = Comparison("IMDB", ("Data set", "Method"), SCORES, rows, PAPER, compared="rows", better=BETTER)
     return Findings({"text": table})

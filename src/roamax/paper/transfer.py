@@ -1,4 +1,4 @@
-"""L2E as it ships, on tasks that it was not trained on, against methods tuned to each and as they come by default."""
+"""L2E as it ships, on tasks that it was not trained on, vs. methods tuned to each and with default settings."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -6,11 +6,11 @@ from typing import Any
 
 from roamax.paper.framework.chain import Chain, Setup
 from roamax.paper.framework.comparison import BETTER, Comparison, Holds, Rows, Value, exceeds, finite
+from roamax.paper.framework.geometry import geometry
 from roamax.paper.framework.lab import Lab, Record, averaged
 from roamax.paper.framework.problems import Hyper, Problem, axes
 from roamax.paper.framework.results import Findings
 from roamax.paper.framework.search import search
-from roamax.paper.multimodality import geometry_numbers
 from roamax.report.figures import new_figure
 from roamax.samplers.registry import RECORDS
 
@@ -26,7 +26,7 @@ SLOW = ("imdb",)
 
 
 def run(lab: Lab) -> Findings:
-    """NLL of the averaged prediction at equal cost, and how diverse its draws are."""
+    """Compare the NLL of the averaged prediction at equal cost, and how diverse its draws are."""
     setups = {key: setup for problem in lab.problems(*PROBLEMS) for key, setup in _setups(lab, problem)}
     found = dict(zip(setups, lab.look(_nll, list(setups.values())), strict=True))
     compared = {key: setup for key, setup in setups.items() if key[1] in DIVERSE and found[key]}
@@ -46,7 +46,7 @@ def run(lab: Lab) -> Findings:
 
 
 def _setups(lab: Lab, problem: Problem) -> Iterator[tuple[tuple[str, str], Setup]]:
-    """L2E as it ships, and the others both ways, by the problem's label and the column."""
+    """Yield L2E as it ships, and the others both ways, by the problem's label and the column."""
     yield (problem.label, "L2E"), lab.setup(problem, "L2E")
     # The table of problems has what an earlier search found; where it has nothing, there is a search now.
     unknown = [name for name in RIVALS if name not in problem.hyper]
@@ -57,7 +57,7 @@ def _setups(lab: Lab, problem: Problem) -> Iterator[tuple[tuple[str, str], Setup
 
 
 def _default(problem: Problem, name: str) -> Hyper:
-    """What a person gets who names the method and nothing else."""
+    """Return what a person gets who names the method and nothing else."""
     task = problem.task.build()
     rate = RECORDS[RIVALS[name]].learning_rate(task.is_regression) or 0.0
     length = rate if name == "DE" else rate / task.posterior.num_data
@@ -71,12 +71,12 @@ def _nll(chain: Chain) -> float:
 def _diversity(chain: Chain) -> Record:
     if chain.task.is_regression:
         return {}
-    numbers = {} if chain.problem.task.data in SLOW else geometry_numbers(chain.space)
+    numbers = {} if chain.problem.task.data in SLOW else geometry(chain)
     return {"KLD": chain.scores["kld"], **{key: numbers[key] for key in DIVERSITY if key in numbers}}
 
 
 def standing(nll: Rows) -> Iterator[str]:
-    """On which tasks L2E is better than the best of the others, level with it, or worse."""
+    """Say on which tasks L2E is better than the best of the others, level with it, or worse."""
     better: dict[str, Holds] = {}
     for (_, label), row in nll.items():
         rivals = {name: value for name, value in finite(row).items() if name != "L2E"}
@@ -87,7 +87,7 @@ def standing(nll: Rows) -> Iterator[str]:
 
 
 def more_diverse(diversity: Rows) -> Iterator[str]:
-    """On which tasks the draws of L2E are more diverse than those of tuned cyclical SGMCMC."""
+    """Say on which tasks the draws of L2E are more diverse than those of tuned cyclical SGMCMC."""
     labels = [label for label, name in diversity if name == "L2E" and (label, CYCLICAL) in diversity]
     for key in DIVERSITY:
         above = {
@@ -97,7 +97,7 @@ def more_diverse(diversity: Rows) -> Iterator[str]:
 
 
 def _grouped(sentence: str, words: tuple[str, str, str], tasks: Mapping[str, Holds]) -> Iterator[str]:
-    """A sentence for the tasks where something holds, where it cannot be told, and where it does not."""
+    """Yield a sentence for the tasks where something holds, where it cannot be told, and where it does not."""
     for holds, word in zip((True, "level", False), words, strict=True):
         found = [task for task, here in tasks.items() if here == holds]
         if found:
@@ -105,7 +105,7 @@ def _grouped(sentence: str, words: tuple[str, str, str], tasks: Mapping[str, Hol
 
 
 def _figure(nll: Rows) -> Any:
-    """A panel for each task, with L2E and the tuned methods."""
+    """Draw a panel per task, with L2E and the tuned methods."""
     shown = ("L2E", *(name for name in COLUMNS if name.endswith("tuned")))
     figure, axes = new_figure(4, math.ceil(len(nll) / 4), width=2.4, height=1.6)
     for axis in axes.flat[len(nll) :]:

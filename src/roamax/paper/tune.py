@@ -13,7 +13,7 @@ REMARK = "The paper's epsilon² for L2E is for weights whose outputs have anothe
 
 
 def run(lab: Lab) -> Findings:
-    """The best of each search, on the first seed; of L2E too, though elsewhere it takes what its card says."""
+    """Find the best of each search, on the first seed; of L2E too, though elsewhere it takes what its card says."""
     rows, trials = {}, {}
     problems = lab.problems(*(lab.only or ["fashion_mnist"] if lab.scale == "cpu" else SCALES[lab.scale]))
     for problem in problems:

@@ -47,7 +47,7 @@ def run(lab: Lab) -> Findings:
 
 
 def _steps_of(lab: Lab, problem: Problem, method: Method, task: Task, path: Path) -> landscape.StepNorms:
-    """The steps of a run with the first seed, kept in a file."""
+    """Measure the steps of a run with the first seed, kept in a file."""
     if path.exists():
         return landscape.StepNorms(**files.read_tensors(path))
     key = jax.random.key(lab.seeds[0])
@@ -67,7 +67,7 @@ def _steps_of(lab: Lab, problem: Problem, method: Method, task: Task, path: Path
 
 
 def _early_and_late(squares: np.ndarray, cycle: int) -> dict[str, Value]:
-    """Means over the second twentieth and the last quarter: after the first steps down, and at the minimum.
+    """Compute means over the second twentieth and the last quarter: after the first steps down, and at the minimum.
 
     Both are whole cycles, so that they differ in where the chain is and not in the schedule. The spread is that over
     cycles, or over fifths of a run without.

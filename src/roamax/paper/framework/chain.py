@@ -62,7 +62,7 @@ class Chain(NamedTuple):
 
     @property
     def labels(self) -> np.ndarray:
-        """The test set's."""
+        """The labels of the test set."""
         return np.asarray(self.task.test[1])
 
     @property
@@ -105,11 +105,11 @@ class Chain(NamedTuple):
         return np.asarray(metrics.average(self.log_probs))
 
     def predict(self, x: Any) -> Any:
-        """The averaged prediction at other inputs."""
+        """Compute the averaged prediction at other inputs."""
         return predict(self.task.apply, self.draws, x, batch_size=_batch_size())
 
     def validation_nll(self) -> float:
-        """The NLL of the averaged prediction on held-out training data: what may be tuned on."""
+        """Compute the NLL of the averaged prediction on held-out training data: what may be tuned on."""
         x, y = self.task.valid
         if self.task.is_regression:
             mean, std = self.predict(x)
@@ -123,7 +123,7 @@ def scores(chain: Chain) -> dict[str, float]:
 
 
 class Answer(NamedTuple):
-    """What a function returned for a chain, or a note why there is nothing; and the time that was spared."""
+    """A function's result for a chain, or a note why there is none; and the time that was spared."""
 
     value: Any
     note: str | None
@@ -142,7 +142,7 @@ def look(of_chain: Callable[[Chain], Any], setup: Setup, seed: int, home: Path, 
 
 
 def prepare(setup: Setup, seed: int, home: Path) -> tuple[TaskSpec, Task, Method, Path]:
-    """The task with the prior that the method is tuned to, the method on it, and the chain's folder."""
+    """Return the task with the prior that the method is tuned to, the method on it, and the chain's folder."""
     spec = methods.task_of(setup.problem, setup.hyper)
     task = spec.build()
     method = methods.method(setup.name, setup.problem, task, setup.hyper)
@@ -158,7 +158,7 @@ def prepare(setup: Setup, seed: int, home: Path) -> tuple[TaskSpec, Task, Method
 
 
 def seconds_so_far(folder: Path) -> float:
-    """What the run in a folder has taken up to now."""
+    """Return the seconds that the run in a folder has taken up to now."""
     return runs.seconds_taken(folder / "state") or 0.0
 
 

@@ -4,25 +4,31 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
+
+from roamax import data
 from roamax.errors import FileError, InputError, lookup
 from roamax.evaluation.compare import Method
+from roamax.evaluation.run import read_predictive
 from roamax.paper.framework import chain
 from roamax.paper.framework.chain import Chain, Setup
 from roamax.paper.framework.comparison import Value
 from roamax.paper.framework.problems import SCALES, Hyper, Problem
 from roamax.parallel.workers import Here, Workers
-from roamax.tasks import Task, TaskSpec
+from roamax.tasks import Task
 
 Record = Mapping[str, Any]
+T = TypeVar("T")
 
 
 @dataclass
 class Lab:
-    """`weights` are files for learned methods to take instead of those that ship.
+    """What an experiment runs with: it asks the lab for problems, and for what a function tells of their chains.
 
-    `notes` are what an experiment could not do, and why, one line each.
+    `weights` are files for learned methods to take instead of those that ship; `notes` say what an experiment could
+    not do, and why, one line each.
     """
 
     scale: str
@@ -38,23 +44,27 @@ class Lab:
     """The seconds that went into what was there already when it was first asked for."""
 
     def problems(self, *names: str) -> list[Problem]:
-        """Those that the scale has and whose data are here; a note says how to get the others."""
+        """Return the problems that the scale has and whose data are here; a note says how to get the others."""
         known = lookup(SCALES, self.scale, "scale")
         for name in self.only:
             lookup(known, name, "problems")
         wanted = [name for name in names if name in known and name in (self.only or names)]
-        return [known[name] for name in wanted if self.is_here(known[name].task)]
+        return [known[name] for name in wanted if self.attempt(known[name].task.build)]
 
     def setup(self, problem: Problem, name: str, **changed: Any) -> Setup:
-        """A method's chain on a problem, with the weights it should take; `changed` wins over the problem's."""
+        """Return what decides a method's chains on a problem; `changed` wins over the problem's settings."""
         own: Hyper = {"weights": str(self.weights[name].absolute())} if name in self.weights else {}
         return Setup(problem, name, {**problem.hyper.get(name, {}), **own, **changed})
 
     def look(self, of_chain: Callable[[Chain], Any], setups: Sequence[Setup]) -> list[list[Any]]:
-        """What a function tells of each setup's chains, one for each seed.
+        """Call a function on the chains of each setup, which are run unless they are there.
 
-        It is empty, with a note, where a method has no weights or a chain diverges. The function belongs to a module,
-        for it may be called in another process.
+        Args:
+            of_chain: A function of a module, for it may be called in another process.
+            setups: What decides the chains.
+
+        Returns:
+            For each setup, one result per seed; none, with a note, where a method has no weights or a chain diverges.
         """
         # In this process each chain has a bar of its own.
         progress = self.progress if isinstance(self.workers, Here) else False
@@ -84,7 +94,7 @@ class Lab:
         }
 
     def methods(self, problem: Problem, names: Iterable[str]) -> Iterator[tuple[Method, Task, Path]]:
-        """Methods on a problem that can be run, each with where its chain with the first seed is kept."""
+        """Yield the methods that can be run on a problem, each with where its chain with the first seed is kept."""
         for name in names:
             try:
                 _, task, method, folder = chain.prepare(self.setup(problem, name), self.seeds[0], self.runs)
@@ -94,7 +104,7 @@ class Lab:
             yield method, task, folder
 
     def _mark(self, setup: Setup) -> Any:
-        """The same for setups whose chains are."""
+        """Return a key that is the same for setups whose chains are."""
         try:
             return chain.prepare(setup, self.seeds[0], self.runs)[-1]
         except InputError:
@@ -116,20 +126,25 @@ class Lab:
         if text not in self.notes:
             self.notes.append(text)
 
-    def is_here(self, spec: TaskSpec) -> bool:
-        """Whether the task's data are; a note says how to get them if not."""
+    def attempt(self, load: Callable[[], T]) -> T | None:
+        """Return what a function loads, or None, with a note that says how to get the data, where they are not here."""
         try:
-            spec.build()
+            return load()
         except FileError as error:
             self.note(str(error))
-            return False
-        return True
+            return None
+
+
+def published_hmc() -> tuple[np.ndarray, np.ndarray]:
+    """Read the published predictive of HMC for the test set of CIFAR-10, and the labels of that."""
+    probs = read_predictive(data.data_dir() / "hmc_cifar10_reference.npz")
+    return probs, np.asarray(data.load("cifar10").y_test)
 
 
 def averaged(
     found: Mapping[tuple[str, str], Sequence[Record]], columns: Sequence[str] | None = None
 ) -> dict[tuple[str, str], dict[str, Value]]:
-    """Rows of a table that compares methods by row: the records' numbers, all of them or some, over seeds."""
+    """Return rows of a table that compares methods by row: the records' numbers, all or some, over seeds."""
     return {
         key: {column: Value.over([one[column] for one in records]) for column in columns or records[0]}
         for key, records in found.items()
@@ -137,7 +152,7 @@ def averaged(
 
 
 def methods_as_columns(rows: Mapping[tuple[str, str], Mapping[str, Value]]) -> dict[tuple[str, str], dict[str, Value]]:
-    """The rows of `averaged` turned: one for each number and problem, with a column for each method."""
+    """Turn the rows of `averaged`: one for each number and problem, with a column for each method."""
     turned: dict[tuple[str, str], dict[str, Value]] = {}
     for key in dict.fromkeys(key for row in rows.values() for key in row):
         for (label, name), row in rows.items():

@@ -25,7 +25,7 @@ LEARNED: dict[str, tuple[Record, str]] = {
 
 
 def task_of(problem: Problem, hyper: Hyper) -> TaskSpec:
-    """The problem's task with the prior that a method was tuned to."""
+    """Return the problem's task with the prior that a method was tuned to."""
     return dataclasses.replace(problem.task, weight_decay=hyper.get("weight_decay", problem.task.weight_decay))
 
 

@@ -10,7 +10,7 @@ from roamax.errors import check, lookup
 
 
 class Experiment(NamedTuple):
-    """What a module of `roamax.paper` does, whose `run(lab)` returns `Findings`; it is named as the experiment is."""
+    """A module of `roamax.paper`, named as the experiment is, whose `run(lab)` returns `Findings`."""
 
     reproduces: str
     data: tuple[str, ...]
@@ -58,12 +58,27 @@ def run_experiment(
     workers: int | None = None,
     progress: bool | None = None,
 ) -> dict[str, Any]:
-    """Run an experiment into the folder `out`, and give what its results.json holds.
+    """Run an experiment, or resume it where it stopped.
 
-    Chains are kept in `out/chains`, or in a folder `chains` that experiments share; run again, it goes on. They run in
-    `workers` processes of their own, one for each core where none is given, or with the engine "ray" on a cluster; one
-    worker is this process. A script that calls this keeps its own work under `if __name__ == "__main__":`, as with all
-    processes of Python's, or has one worker.
+    A script that calls this keeps its own work under `if __name__ == "__main__":`, as with all processes of Python's,
+    or has one worker.
+
+    Args:
+        name: One of `EXPERIMENTS`.
+        out: The folder for its files.
+        scale: "cpu" or "paper".
+        chains: Where chains are kept, `out/chains` by default: experiments that share a folder share chains.
+        seeds: How many seeds, from `seed` on.
+        seed: The first of them.
+        weights: Files for learned methods to take instead of those that ship.
+        problems: Problems to keep to; all where there is none.
+        engine: "local" for processes of this machine, or "ray".
+        address: That of the Ray cluster.
+        workers: How many processes run chains, by default one per core; 1 is this process.
+        progress: Whether to show bars; None shows them on a terminal.
+
+    Returns:
+        What its results.json holds.
     """
     experiment = lookup(EXPERIMENTS, name, "NAME")
     check(seeds >= 1, "seeds", "be >= 1", seeds)

@@ -43,7 +43,7 @@ def grid(name: str, is_regression: bool = False) -> dict[str, Sequence[float]]:
 
 
 def search(lab: Lab, problem: Problem, names: Sequence[str]) -> dict[str, list[Trial]]:
-    """All trials of each method, the best first."""
+    """Try the grid of each method and return its trials, the best first."""
     # What diverges in a search is no news.
     lab = dataclasses.replace(lab, seeds=lab.seeds[:1], notes=[])
     is_regression = problem.task.build().is_regression
@@ -63,7 +63,7 @@ def search(lab: Lab, problem: Problem, names: Sequence[str]) -> dict[str, list[T
 
 
 def _fixed(problem: Problem, name: str) -> dict[str, Any]:
-    """Hyperparameters that are not searched over."""
+    """Return hyperparameters that are not searched over."""
     known = problem.hyper.get(name, {})
     fixed = {"exploration_ratio": known.get("exploration_ratio", 0.8)} if name == "cSGMCMC" else {}
     # The steps tried are for whatever scale the weights' outputs have.
@@ -71,7 +71,7 @@ def _fixed(problem: Problem, name: str) -> dict[str, Any]:
 
 
 def _try_axes(lab: Lab, problem: Problem, grids: Mapping[str, Any], fixed: Mapping[str, Any]) -> dict[str, list[Trial]]:
-    """One axis after the other, the same one for all methods at a time."""
+    """Try one axis after the other, the same one for all methods at a time."""
     found: dict[str, list[Trial]] = {name: [] for name in grids}
     for number in range(3):
         points = []
@@ -86,7 +86,7 @@ def _try_axes(lab: Lab, problem: Problem, grids: Mapping[str, Any], fixed: Mappi
 
 
 def _try_all(lab: Lab, problem: Problem, points: Sequence[tuple[str, dict[str, Any]]]) -> dict[str, list[Trial]]:
-    """Each point's trial, by the name of its method."""
+    """Return each point's trial, by the name of its method."""
     setups = [lab.setup(problem, name, **point) for name, point in points]
     trials: dict[str, list[Trial]] = {}
     for (name, point), found in zip(points, lab.look(Chain.validation_nll, setups), strict=True):
