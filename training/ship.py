@@ -2,7 +2,7 @@
 
 python training/ship.py NAME SQUARED_STEP_SIZE     such as: l2e 5e-7
 
-Training validates with one step size; the one that goes on the card was chosen afterwards, on validation data of other
+Training validates with one step size; the one on the card was chosen afterwards, on validation data of other
 networks (README.md). The card's `meta_loss` is measured here with it, on the run's own problems.
 """
 

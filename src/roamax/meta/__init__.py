@@ -4,7 +4,7 @@
 
     meta.train(meta.PRESETS["smoke"], "out")
 
-Task distribution -> inner loop (`inner`) -> objective -> estimator (`es`, `tbptt`) -> outer optimizer -> weights.
+Task distribution -> inner loop (`inner`) -> objective -> `estimators` -> outer optimizer -> weights.
 """
 
 import importlib

@@ -83,17 +83,17 @@ class TrainConfig:
     weights: str | None = None
     """Weights to start from, a file or the name of pretrained ones; None for random ones."""
     init_scale: float = 1.0
-    """What the output layer of random weights is multiplied by: small ones start from a sampler that hardly moves,
+    """Factor of the output layer of random weights: small ones start from a sampler that hardly moves,
     instead of one that moves anywhere."""
 
     step_size: float = math.sqrt(1e-5)
-    """The sampler's epsilon; its square is what the paper tables. It is validated with, and goes on the card."""
+    """The sampler's epsilon; its square is what the paper tables. Validation uses it, and the card states it."""
     friction: float = 0.05
     """Friction C."""
     temperature: float = 1.0
     """Temperature T of the injected noise."""
     output_scale: float = 1e-3
-    """What the network's outputs are multiplied by."""
+    """Factor of the network's outputs."""
     passes: int = 2
     """Passes of the network per step (l2e)."""
 
@@ -195,7 +195,7 @@ _RULES: dict[type, _Rule] = {
     float: ("be a finite number > 0", lambda value: _is_number(value) and value > 0),
     str: ("be text", lambda value: isinstance(value, str)),
 }
-"""What holds for all settings of a type but the following."""
+"""Rules for all settings of a type, except for the following."""
 _EXCEPTIONS: dict[str, _Rule] = {
     "seed": ("be a whole number >= 0", lambda value: _is_whole(value, least=0)),
     "passes": ("be 1 or 2", lambda value: _is_whole(value) and value <= 2),

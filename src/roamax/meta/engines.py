@@ -1,4 +1,4 @@
-"""Where jobs run: on the devices of this machine, or on the workers of a Ray cluster.
+"""Engines that run jobs: on the devices of this machine, or on the workers of a Ray cluster.
 
 ray start --head                          # on one machine
 ray start --address=HEAD:6379             # on every other

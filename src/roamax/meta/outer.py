@@ -15,7 +15,7 @@ from roamax.numerics import trees
 from roamax.types import Key, MetaParams
 
 Run = Callable[[MetaParams, Sequence[Job]], list[Result]]
-"""What an engine does: run jobs, and return their results in order."""
+"""An engine's `run`: takes jobs, and returns their results in order."""
 
 
 class Slot(NamedTuple):

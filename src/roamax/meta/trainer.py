@@ -26,7 +26,7 @@ from roamax.tasks import TaskDistribution
 from roamax.types import Key, MetaParams
 
 SAVE_SECONDS = 2.0
-"""How much work a kill may cost: a checkpoint is small, but not all disks are quick."""
+"""Seconds of work that a kill may cost: a checkpoint is small, but not all disks are quick."""
 
 
 class Trained(NamedTuple):

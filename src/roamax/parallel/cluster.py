@@ -40,7 +40,7 @@ class Cluster:
 
 
 class _Work(NamedTuple):
-    """What an actor does: the place of its job, or None while it starts, and since when."""
+    """The work of an actor: the place of its job, or None while it starts, and since when."""
 
     actor: Any
     place: int | None

@@ -1,4 +1,4 @@
-"""Where independent jobs run: in this process, in a process per core, or on a Ray cluster."""
+"""Workers for independent jobs: in this process, in a process per core, or on a Ray cluster."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ class Workers(Protocol):
     """Runs jobs and returns their results in order."""
 
     count: int
-    """How many jobs run at a time."""
+    """The number of jobs that run at a time."""
 
     def map(self, function: Callable[..., Any], jobs: Sequence[tuple]) -> list[Any]:
         """Return the function's result for each job."""

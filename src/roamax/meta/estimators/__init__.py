@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 class Entry(NamedTuple):
-    """What a config needs to know of an estimator, before JAX is loaded."""
+    """Facts about an estimator that a config is checked against, before JAX is loaded."""
 
     takes_whole_unrolls: bool
     takes_truncations: bool

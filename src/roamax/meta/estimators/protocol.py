@@ -20,7 +20,7 @@ class Estimator(Protocol):
     signs: tuple[int, ...]
     """One unroll of a group for each: the sign of its perturbation, 0 for none."""
     cost: int
-    """What a step of an unroll costs, in evaluations of the gradient of the inner problem."""
+    """The cost of a step of an unroll, in evaluations of the gradient of the inner problem."""
 
     def perturbed(self, meta_params: MetaParams, stage: Stage, job: Job) -> MetaParams:
         """Return the meta-parameters that a job runs with; a job without a sign has those that are given."""
