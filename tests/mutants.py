@@ -187,6 +187,13 @@ MUTANTS = (
         "tests/test_sampling.py -k own_order",
     ),
     Mutant(
+        "an unrolled chain begins at step 0 again",
+        "sampling/loop.py",
+        "jnp.asarray(first, jnp.int32) + jnp",
+        "0 * jnp.asarray(first, jnp.int32) + jnp",
+        "tests/test_landscape.py -k step_norms",
+    ),
+    Mutant(
         "divergence goes unseen",
         "sampling/chains.py",
         "if not bad.any():",

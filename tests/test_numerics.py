@@ -12,7 +12,6 @@ import roamax
 from roamax.errors import DivergenceError, InputError
 from roamax.numerics import noise
 from roamax.samplers.learned._groups import Groups
-from roamax.sampling import runner
 from test_conformance import SAMPLERS, batch_for, make_position, make_posterior
 
 # Of the variants of one sampler, the one that does most.
@@ -64,16 +63,14 @@ def outcome(name, scale=1.0, hole=0.0, far=(0.0, 0.0, 0.0), num_samples=3):
     starts = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (3, *leaf.shape)), start(None))
     starts["live"] += jnp.asarray([next(chains) for _ in range(3)])[:, None]
     data = jnp.asarray([[scale, hole]])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runner, "_initial_positions", lambda init_position, keys: starts)
-        try:
-            draws = roamax.sample(
-                jax.random.key(0), sampler_of(name), None, data, num_samples=num_samples, thinning=2, num_chains=3
-            )
-        except DivergenceError as error:
-            message = str(error)
-            assert STOP.match(message), message
-            return message
+    before = roamax.Draws.from_positions(jax.tree.map(lambda leaf: leaf[:, None], starts))
+    options = {"num_samples": num_samples, "thinning": 2, "num_chains": 3}
+    try:
+        draws = roamax.sample(jax.random.key(0), sampler_of(name), before, data, **options)
+    except DivergenceError as error:
+        message = str(error)
+        assert STOP.match(message), message
+        return message
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(draws.positions))
     return draws.positions
 
