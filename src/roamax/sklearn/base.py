@@ -83,7 +83,7 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Sample the posterior given inputs `X` and targets `y`, from scratch."""
+        """Sample the posterior given inputs `X` and targets `y`, from scratch; return this estimator."""
         return self._fit(X, y)
 
     def _fit(self, X: Any, y: Any, classes: Any = None) -> Self:
@@ -165,7 +165,7 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
         taken: dict[str, Any] = {"burn_in": burn_in, "thinning": self.thinning, "batch_size": task.batch_size}
         if isinstance(self.sampler, str):
             taken = draw_options(self.sampler, **taken)
-        # Members of an ensemble start anew; chains go on from where they were.
+        # Members of an ensemble start anew; chains resume from where they were.
         starts_anew = before is None or sampler.settings.get("restarts")
         return sample(
             key,

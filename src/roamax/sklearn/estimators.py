@@ -16,27 +16,35 @@ from roamax.sklearn.scaling import Scaling
 
 
 class BayesianClassifier(ClassifierMixin, BayesianEstimator):
-    """A classifier whose probabilities are averaged over draws from the posterior of a neural network.
+    """Classify with probabilities averaged over draws from the posterior of a neural network.
 
         classifier = BayesianClassifier(random_state=0).fit(X, y)
         classifier.predict_proba(X_new)
 
-    Inputs are standardised inside; labels may be of any type. Nothing needs to be tuned, but all can be:
+    Inputs are standardised inside; labels may be of any type. Nothing needs to be tuned, but all can be. After `fit`,
+    `draws_` holds the draws, `classes_` the labels.
 
-    - `model`: a network, `roamax.models.Model` (which may take images), or a name of `roamax.models.names()`; None is
-      a perceptron of the widths `hidden`, which None chooses by the number of examples.
-    - `sampler`: a name of `roamax.samplers.registry`, with `sampler_options`; or a function that makes a
-      `roamax.Sampler` from a `roamax.Posterior`; or such a sampler.
-    - `prior`: a function of the parameters, or the scale of `roamax.priors.fan_in_gaussian`; by default 6.
-    - `temperature` of the posterior: 0.05 by default, which predicted best on validation data; 1 is Bayes' rule. A
-      sampler that you make yourself has its own.
-    - `learning_rate` on the mean loss, for samplers by name that are in those terms. A chain that diverges is run
-      again with a quarter of it, and a warning.
-    - `num_samples` draws of each of `num_chains` chains, `thinning` steps apart, after `burn_in` steps. A cyclical
-      sampler takes one draw a cycle, an ensemble one a member, within the same number of steps.
-    - `batch_size`: None is all data. `verbose` shows progress.
-
-    After `fit`, `draws_` holds the draws, `classes_` the labels.
+    Args:
+        model: A network, `roamax.models.Model` (which may take images), or a name of `roamax.models.names()`; None is a
+            perceptron.
+        sampler: A name of `roamax.samplers.registry`; or a function that makes a `roamax.Sampler` from a
+            `roamax.Posterior`; or such a sampler.
+        hidden: The widths of the perceptron; None chooses them by the number of examples.
+        prior: A function of the parameters, or the scale of `roamax.priors.fan_in_gaussian`; None is 6.
+        temperature: That of the posterior. None is 0.05, which predicted best on validation data; 1 is Bayes' rule. A
+            sampler that you make yourself has its own.
+        learning_rate: On the mean loss, for samplers by name that are in those terms. A chain that diverges is run
+            again with a quarter of it, and a warning.
+        sampler_options: Further arguments of a sampler by name.
+        num_samples: Draws per chain. A cyclical sampler takes one per cycle, an ensemble one per member, within as many
+            steps.
+        burn_in: Steps before the first draw.
+        thinning: Steps between draws.
+        num_chains: Chains side by side.
+        batch_size: Examples per step; None is all data.
+        standardize: Whether inputs (and real targets) are standardised.
+        random_state: Seed, as in scikit-learn.
+        verbose: Whether to show progress.
     """
 
     _defaults = CLASSIFICATION
@@ -44,24 +52,32 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
         """Take `num_samples` more draws of each chain, given `X` and `y`; the first call is `fit`.
 
-        Chains go on from their last draws without burn-in, on the data given now: usually those of before. Scaling
-        stays that of the first call. `classes` lists all labels there can be, where the first `y` lacks some.
+        Chains resume from their last draws without burn-in, on the data given now: usually those of before. Scaling
+        stays that of the first call.
+
+        Args:
+            X: Inputs.
+            y: Labels.
+            classes: All labels there can be, where the first `y` lacks some.
+
+        Returns:
+            This estimator.
         """
         return self._resume(X, y) if hasattr(self, "draws_") else self._fit(X, y, classes)
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """The probability of each class, in the order of `classes_`."""
+        """Return the probability of each class, in the order of `classes_`."""
         x, length = self._inputs(X)
         probabilities = predict(self._network().apply, self.draws_, x)[:length].astype(np.float64)
         return probabilities / probabilities.sum(axis=1, keepdims=True)
 
     def predict(self, X: Any) -> np.ndarray:
-        """The most probable class."""
+        """Return the most probable class."""
         best = self.predict_proba(X).argmax(axis=1)
         return self.classes_[best]
 
     def sample_posterior(self, X: Any) -> np.ndarray:
-        """The class probabilities of each draw, (draws of all chains, inputs, classes)."""
+        """Return the class probabilities of each draw, (draws of all chains, inputs, classes)."""
         x, length = self._inputs(X)
         return np.exp(predict_draws(self._network().apply, self.draws_, x)[:, :length])
 
@@ -89,14 +105,14 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
 
 
 class BayesianRegressor(RegressorMixin, BayesianEstimator):
-    """A regressor whose predictive distribution is a mixture over draws from the posterior of a neural network.
+    """Predict real targets by a mixture over draws from the posterior of a neural network.
 
         regressor = BayesianRegressor(random_state=0).fit(X, y)
         mean, std = regressor.predict(X_new, return_std=True)
 
     Each draw gives a Gaussian, with a noise scale that is learned too. Inputs and targets are standardised inside;
     `y` may have several columns. Arguments are those of `BayesianClassifier`, but for the defaults of `prior` (1) and
-    `temperature` (1). A `model` of one's own gives a mean and a scale.
+    `temperature` (1). A `model` of yours gives a mean and a scale.
     """
 
     _defaults = REGRESSION
@@ -104,30 +120,37 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
     def partial_fit(self, X: Any, y: Any) -> Self:
         """Take `num_samples` more draws of each chain, given `X` and `y`; the first call is `fit`.
 
-        Chains go on from their last draws without burn-in, on the data given now: usually those of before. Scaling
+        Chains resume from their last draws without burn-in, on the data given now: usually those of before. Scaling
         stays that of the first call.
+
+        Args:
+            X: Inputs.
+            y: Targets.
+
+        Returns:
+            This estimator.
         """
         return self._resume(X, y) if hasattr(self, "draws_") else self._fit(X, y)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """The mean of the predictive distribution, and with `return_std` its standard deviation, noise included."""
+        """Return the mean of the predictive distribution; with `return_std` also its standard deviation with noise."""
         x, length = self._inputs(X)
         mean, std = self._in_units(predict(self._network().apply, self.draws_, x), length)
         return (mean, std) if return_std else mean
 
     def sample_posterior(self, X: Any) -> np.ndarray:
-        """The mean function of each draw, (draws of all chains, inputs)."""
+        """Return the mean function of each draw, (draws of all chains, inputs)."""
         return self._draw_moments(X).mean
 
     def predict_quantiles(self, X: Any, quantiles: Sequence[float] = (0.05, 0.5, 0.95)) -> np.ndarray:
-        """Quantiles of the predictive distribution, which is a mixture and not a Gaussian: (inputs, quantiles)."""
+        """Return quantiles of the predictive distribution, a mixture and not a Gaussian: (inputs, quantiles)."""
         levels = np.asarray(quantiles, float)
         good = levels.ndim == 1 and bool(np.all((levels > 0) & (levels < 1)))
         check(good, "quantiles", "be a list of numbers in (0, 1)", quantiles)
         return mixture_quantiles(*self._draw_moments(X), levels)
 
     def _draw_moments(self, X: Any) -> Normal:
-        """Mean and standard deviation of each draw, (draws of all chains, inputs)."""
+        """Return mean and standard deviation of each draw, (draws of all chains, inputs)."""
         x, length = self._inputs(X)
         apply = self._network().apply
         moments = [self._in_units(predict(apply, [position], x), length) for position in self.draws_]
