@@ -7,7 +7,6 @@ module loads no sampler and no JAX.
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from roamax.errors import InputError, lookup
@@ -69,8 +68,7 @@ def _by_members(terms: Terms) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """What there is to know of a sampler."""
 
     name: str
