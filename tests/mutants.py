@@ -93,6 +93,27 @@ MUTANTS = (
         "tests/test_known_answers.py -k explores_without_noise",
     ),
     Mutant(
+        "cyclical's draws all over the sampling part",
+        "schedules.py",
+        "place * draws_per_cycle % sampling_steps < draws_per_cycle",
+        "place <= sampling_steps",
+        "tests/test_sampling.py -k decide_which",
+    ),
+    Mutant(
+        "a registry of fixed names",
+        "samplers/registry.py",
+        "return list(RECORDS)",
+        'return "sgld psgld sghmc cyclical ensemble hmc nuts l2e kinetic_l2e precond_l2e meta_sgmcmc".split()',
+        "tests/test_registry.py -k command_line",
+    ),
+    Mutant(
+        "a demo of fixed samplers",
+        "cli/demo_methods.py",
+        "if record.in_demo]",
+        'if record.in_demo and record.name != "walk"]',
+        "tests/test_registry.py -k demo",
+    ),
+    Mutant(
         "cosine that ends in 0",
         "schedules.py",
         "left = self.cycle_length - step % self.cycle_length",
