@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -36,7 +35,7 @@ from roamax.meta import (
 from roamax.meta.config import SamplerName, from_json, to_json
 from roamax.meta.families import make_family
 from roamax.meta.jobs import Job, Result, eligible
-from roamax.meta.outer import Slot, estimate, new_slots
+from roamax.meta.outer import Slot, estimate, new_slots, outer_optimizer
 from roamax.meta.worker import Worker
 from roamax.numerics import trees
 from roamax.posterior import Posterior
@@ -155,6 +154,16 @@ def test_bma_of_parallel_chains_averages_their_probabilities():
     score = objective.add(objective.init(len(task.valid[1]), jnp.float32), jnp.float32(1), draw)
     log_density = np.stack([np.asarray(LIKELIHOOD(position, task.valid), np.float64) for position in positions])
     np.testing.assert_allclose(objective.loss(score), -np.log(np.exp(log_density).mean(0)).mean(), rtol=1e-5)
+
+
+def test_the_kl_objective_is_per_example():
+    task = TASKS.tasks[0]
+    positions = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(task.init(jax.random.key(i)) for i in range(2)))
+    objective = objectives.kl()
+    draw = objectives.Draw(task.posterior, positions, task.valid, task.train)
+    score = objective.add(objective.init(len(task.valid[1]), jnp.float32), jnp.float32(1), draw)
+    energies = [task.posterior.energy(trees.at(positions, i), task.train) for i in range(2)]
+    np.testing.assert_allclose(objective.loss(score), np.mean(energies) / task.posterior.num_data, rtol=1e-5)
 
 
 def test_stein_score_of_normal_draws_points_to_the_centre(float64):
@@ -402,28 +411,35 @@ def test_backpropagation_matches_finite_differences(sampler, float64):
         assert float(along) == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-4)
 
 
-def test_non_finite_losses_are_counted_and_without_effect():
+def test_a_diverged_unroll_counts_as_the_worst_loss_and_a_diverged_pair_not_at_all():
     stage = Stage("es", 100, 10, 1, 10, pairs=3, sigma=0.1)
-    config = dataclasses.replace(SMALL, stages=(stage,))
+    config = dataclasses.replace(SMALL, stages=(stage,), loss_ceiling=5.0)
     meta_params, slots = jnp.asarray([0.3, -0.5, 0.2]), new_slots(stage, 0)
     honest = toy_engine(config)
 
-    def spoiled(meta_params, jobs, bad):
-        results = honest(meta_params, jobs)
-        return [result._replace(loss=math.nan if i in bad else result.loss) for i, result in enumerate(results)]
+    def made(bad, loss=math.nan):
+        def spoiled(meta_params, jobs):
+            results = honest(meta_params, jobs)
+            return [result._replace(loss=loss if i in bad else result.loss) for i, result in enumerate(results)]
 
-    def made(bad):
-        run = partial(spoiled, bad=bad)
-        return estimate(run, meta_params, config, ["toy"], jax.random.key(2), 0, slots)
+        return estimate(spoiled, meta_params, config, ["toy"], jax.random.key(2), 0, slots)
+
+    whole = made(set())
+    for number in (2, 3):
+        diverged, at_ceiling, beyond = made({number}), made({number}, 5.0), made({number}, 1e9)
+        assert (diverged.bad, at_ceiling.bad, beyond.bad, whole.bad) == (1, 0, 0, 0)
+        np.testing.assert_array_equal(diverged.gradient, at_ceiling.gradient)
+        np.testing.assert_array_equal(beyond.gradient, at_ceiling.gradient)
+        assert not np.array_equal(diverged.gradient, whole.gradient)
+        assert diverged.loss == at_ceiling.loss
 
     alone = [np.asarray(made({i for i in range(6) if i // 2 != pair}).gradient) for pair in range(3)]
-    without_second = made({2})
-    assert (without_second.bad, made(set()).bad) == (1, 0)
+    without_second = made({2, 3})
+    assert without_second.bad == 1
     np.testing.assert_allclose(without_second.gradient, (alone[0] + alone[2]) / 2, rtol=1e-5)
-    assert math.isfinite(without_second.loss)
-    all_bad = made({0, 3, 4})
-    assert all_bad.gradient is None
-    assert all_bad.bad == 3
+    none_left = made(set(range(6)))
+    assert none_left.gradient is None
+    assert none_left.bad == 3
 
 
 def test_an_exploded_gradient_does_not_drown_the_others():
@@ -451,6 +467,23 @@ def test_a_pair_that_diverged_starts_a_new_unroll():
 
     second = estimate(broken, meta_params, config, ["toy"], jax.random.key(2), 1, first.slots)
     assert second.slots == (Slot(2),)
+
+
+# Outer optimizer
+
+
+def test_the_outer_optimizer_is_adam_on_the_clipped_gradient():
+    config = dataclasses.replace(SMALL, clip_norm=1.0, beta1=0.9, beta2=0.99)
+    optimizer, rate = outer_optimizer(config, 1), config.stages[1].learning_rate
+    params = np.asarray([0.5, -0.5])
+    found, state = jnp.asarray(params, jnp.float32), optimizer.init(jnp.zeros(2))
+    first, second = np.zeros(2), np.zeros(2)
+    for step, gradient in enumerate(([300.0, 400.0], [0.1, -0.2], [0.0, 0.05]), start=1):
+        found, state = optimizer.update(found, state, jnp.asarray(gradient))
+        clipped = np.asarray(gradient) * min(1.0, 1.0 / np.linalg.norm(gradient))
+        first, second = 0.9 * first + 0.1 * clipped, 0.99 * second + 0.01 * clipped**2
+        params = params - rate * (first / (1 - 0.9**step)) / (np.sqrt(second / (1 - 0.99**step)) + 1e-8)
+        np.testing.assert_allclose(found, params, rtol=1e-4)
 
 
 # Trainer

@@ -53,7 +53,8 @@ def estimate(
 ) -> Estimate:
     """Estimate the meta-gradient of outer step `step`, averaged over the pairs of its stage.
 
-    A pair whose loss or gradient is not finite is counted and left out, and starts a new unroll.
+    A pair with a loss or gradient that is not finite is counted, and starts a new unroll. A loss that is not finite
+    counts as `config.loss_ceiling`; a pair without any finite loss is left out.
     """
     number, begin = config.stage_at(step)
     stage = config.stages[number]
@@ -61,22 +62,26 @@ def estimate(
     size, choice = len(estimator.signs), eligible(stage.only, task_names)
     pairs = [_jobs(stage, number, choice, key, step, pair, slot, estimator.signs) for pair, slot in enumerate(slots)]
     results = run(meta_params, [job for jobs in pairs for job in jobs])
-    gradients, losses, after = [], [], []
+    gradients, losses, after, bad = [], [], [], 0
     for pair, jobs in enumerate(pairs):
         outcome = results[pair * size : (pair + 1) * size]
+        finite = [math.isfinite(result.loss) for result in outcome]
         gradient = None
-        if all(math.isfinite(result.loss) for result in outcome):
-            bounded = [result._replace(loss=min(result.loss, config.loss_ceiling)) for result in outcome]
+        if any(finite):
+            # One that diverged beside one that did not is evidence, and counts as the worst loss there is.
+            bounded = [_bounded(result, config.loss_ceiling) for result in outcome]
             gradient = estimator.gradient(meta_params, stage, jobs, bounded, config.clip_norm)
             if gradient is not None:
                 gradients.append(gradient)
                 losses.append(float(np.mean([result.loss for result in bounded])))
-        after.append(_next_slot(stage, pair, begin, step, slots[pair], outcome, gradient is not None))
+        good = all(finite) and gradient is not None
+        bad += not good
+        after.append(_next_slot(stage, pair, begin, step, slots[pair], outcome, good))
     mean = trees.linear(*((1 / len(gradients), gradient) for gradient in gradients)) if gradients else None
     return Estimate(
         gradient=mean,
         loss=float(np.mean(losses)) if losses else math.nan,
-        bad=len(pairs) - len(gradients),
+        bad=bad,
         slots=tuple(after),
         tasks=tuple(dict.fromkeys(jobs[0].task for jobs in pairs)),
         inner_gradients=len(results) * (stage.truncation or stage.inner_steps) * config.chains * estimator.cost,
@@ -95,6 +100,10 @@ def _jobs(
         Job(number, place, np.asarray(job_key), sign, step - slot.start, carry)
         for sign, carry in zip(signs, carries, strict=True)
     ]
+
+
+def _bounded(result: Result, ceiling: float) -> Result:
+    return result._replace(loss=min(result.loss, ceiling) if math.isfinite(result.loss) else ceiling)
 
 
 def _next_slot(
