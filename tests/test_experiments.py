@@ -2,6 +2,8 @@
 
 import json
 import math
+import shutil
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -283,3 +285,10 @@ def test_the_page_holds_every_table_and_figure(laboratory, tmp_path):
     words = {True: "holds", False: "does not hold", "level": "cannot be told from the noise"}
     verdict = words[exceeds(cyclical, l2e)]
     assert f"- Draws of L2E are less alike than those of cSGMCMC: {verdict} here." in text
+
+
+def test_the_page_of_results_is_what_the_kept_results_make(tmp_path):
+    root = Path(__file__).parents[1]
+    shutil.copytree(root / "docs" / "results", tmp_path / "results")
+    write_page([root / "results" / name for name in EXPERIMENTS], tmp_path / "results.md")
+    assert (tmp_path / "results.md").read_text() == (root / "docs" / "results.md").read_text()

@@ -1,1 +1,1 @@
-"""Plots, and the HTML page that shows them: one file, no network."""
+"""Tables, figures, and the HTML page that shows them: one file, no network."""
