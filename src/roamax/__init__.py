@@ -1,6 +1,6 @@
-"""Sampling the posteriors of Bayesian neural networks with learned stochastic-gradient MCMC.
+"""Sample the posteriors of Bayesian neural networks with learned stochastic-gradient MCMC.
 
-Names are imported when they are first used, so that the command line can answer before JAX has loaded.
+Names are imported on first use, so that the command line can respond before JAX has loaded.
 """
 
 import importlib
@@ -64,7 +64,7 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
-    # `roamax.torch` needs an extra, so no list names it.
+    # Not in `__all__`, because `roamax.torch` needs an extra.
     if name == "torch":
         return importlib.import_module("roamax.torch")
     if name in _MODULES:

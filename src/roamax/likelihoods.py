@@ -1,4 +1,4 @@
-"""Log-likelihoods for `Posterior(log_likelihood=...)`: of class labels and of real targets."""
+"""Log-likelihoods of class labels and of real targets, for `Posterior(log_likelihood=...)`."""
 
 from collections.abc import Callable
 
@@ -9,9 +9,15 @@ from roamax.types import Batch, Params
 
 
 def categorical(apply_fn: Callable[[Params, jax.Array], jax.Array]) -> Callable[[Params, Batch], jax.Array]:
-    """The log-likelihood of class labels under the softmax of `apply_fn(params, x)`; a batch is `(x, y)`.
+    """Return the log-likelihood of class labels under a softmax of logits.
 
-    A label outside the classes gives NaN, which stops a chain, instead of a silent wrong class.
+    A label outside [0, classes) gives NaN, which stops the chain, rather than silently counting as another class.
+
+    Args:
+        apply_fn: A function of (params, x) that returns logits.
+
+    Returns:
+        A function of params and a batch `(x, y)` that returns one number per example.
     """
 
     def log_likelihood(params: Params, batch: Batch) -> jax.Array:
@@ -26,9 +32,13 @@ def categorical(apply_fn: Callable[[Params, jax.Array], jax.Array]) -> Callable[
 def gaussian(
     apply_fn: Callable[[Params, jax.Array], tuple[jax.Array, jax.Array]],
 ) -> Callable[[Params, Batch], jax.Array]:
-    """The log-likelihood of real targets under the mean and scale that `apply_fn(params, x)` gives.
+    """Return the log-likelihood of real targets under a Gaussian.
 
-    A batch is `(x, y)`. Targets with several outputs are summed over them; scale broadcasts to the mean.
+    Args:
+        apply_fn: A function of (params, x) that returns a mean and a scale, which is broadcast to the mean's shape.
+
+    Returns:
+        A function of params and a batch `(x, y)` that returns one number per example, summed over its targets.
     """
 
     def log_likelihood(params: Params, batch: Batch) -> jax.Array:

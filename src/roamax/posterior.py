@@ -1,4 +1,4 @@
-"""From log-likelihood and log-prior to an energy and its gradient: the one place that knows the scale."""
+"""The energy and its gradient from log-likelihood and log-prior; the only module that handles their scale."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,12 +15,16 @@ from roamax.types import Batch, Params
 class Posterior:
     """An unnormalised posterior over any pytree of parameters.
 
-    `log_likelihood(params, batch)` gives one number for each example of the batch, `log_prior(params)`
-    one number, and `num_data` is the size of the data set at hand. The energy is on full-data scale,
+    The energy is on full-data scale,
 
         U(theta) = -(N / |B|) sum_{i in B} log p(y_i | x_i, theta) - log p(theta),
 
-    so that its minibatch gradient is unbiased for the gradient over all data.
+    so that its minibatch gradient is an unbiased estimate of the gradient over all data.
+
+    Args:
+        log_likelihood: A function of (params, batch) that returns one number per example of the batch.
+        log_prior: A function of params that returns one number.
+        num_data: N, the number of training examples.
     """
 
     log_likelihood: Callable[[Params, Batch], jax.Array]
@@ -38,18 +42,18 @@ class Posterior:
         )
 
     def energy(self, params: Params, batch: Batch) -> jax.Array:
-        """The energy of `params`, estimated from `batch`, on full-data scale."""
+        """Return the energy of `params`, estimated from `batch`, on full-data scale."""
         length = leading_length(batch, "batch")
         check(length <= self.num_data, "num_data", f"be at least the length of a batch, {length}", self.num_data)
         log_likelihood = self.log_likelihood(params, batch)
         check(
             log_likelihood.shape == (length,),
             "log_likelihood",
-            f"return one number an example, shape {(length,)}",
+            f"return one number per example, shape {(length,)}",
             log_likelihood.shape,
         )
         return -(self.num_data / length) * jnp.sum(log_likelihood) - self.log_prior(params)
 
     def energy_and_grad(self, params: Params, batch: Batch) -> tuple[jax.Array, Params]:
-        """The energy and its gradient, both on full-data scale."""
+        """Return the energy and its gradient, both on full-data scale."""
         return jax.value_and_grad(self.energy)(params, batch)

@@ -1,4 +1,4 @@
-"""Log-densities over any pytree of parameters, normalised, ready for `Posterior(log_prior=...)`."""
+"""Normalised log-densities over any pytree of parameters, for `Posterior(log_prior=...)`."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -16,10 +16,18 @@ LogPrior = Callable[[Params], jax.Array]
 def gaussian(
     *, variance: float | None = None, weight_decay: float | None = None, num_data: int | None = None
 ) -> LogPrior:
-    """N(0, variance) on every parameter.
+    """Return the prior N(0, variance) on every parameter.
 
-    Give the variance, or the weight decay lambda that multiplies |theta|^2 / 2 beside the *mean* loss
-    over `num_data` examples: then variance = 1 / (num_data * lambda).
+    Give either the variance or a weight decay lambda, as in (mean loss) + lambda |theta|^2 / 2: then
+    variance = 1 / (num_data * lambda).
+
+    Args:
+        variance: The variance of each parameter.
+        weight_decay: lambda, relative to the *mean* loss.
+        num_data: The number of training examples, required with `weight_decay`.
+
+    Returns:
+        The log-density as a function of the parameters.
     """
     variance = _variance(variance, weight_decay, num_data)
 
@@ -31,7 +39,14 @@ def gaussian(
 
 
 def laplace(*, scale: float) -> LogPrior:
-    """Laplace(0, scale) on every parameter: |theta| is pulled to 0 with a force that does not fade."""
+    """Return the prior Laplace(0, scale) on every parameter, whose pull towards 0 does not weaken near 0.
+
+    Args:
+        scale: The scale; the variance is 2 scale^2.
+
+    Returns:
+        The log-density as a function of the parameters.
+    """
     check(_positive(scale), "scale", "be a finite number > 0", scale)
 
     def log_prior(params: Params) -> jax.Array:
@@ -42,10 +57,16 @@ def laplace(*, scale: float) -> LogPrior:
 
 
 def fan_in_gaussian(*, scale: float = 1.0) -> LogPrior:
-    """N(0, scale^2 / m) on the weights of every tensor, m its number of inputs, and N(0, 1) on biases.
+    """Return the prior N(0, scale^2 / m) on weights, with m the fan-in of their tensor, and N(0, 1) on biases.
 
-    The inputs are all axes but the last, as in flax; vectors and scalars count as biases. Outputs are then of the
-    same size, a priori, whatever the widths of the network.
+    The fan-in is the product of all axes but the last, as in flax; vectors and scalars count as biases. A priori, the
+    outputs then have the same magnitude whatever the widths of the network.
+
+    Args:
+        scale: The standard deviation of a weighted sum of unit inputs.
+
+    Returns:
+        The log-density as a function of the parameters.
     """
     check(_positive(scale), "scale", "be a finite number > 0", scale)
 
@@ -60,10 +81,15 @@ def fan_in_gaussian(*, scale: float = 1.0) -> LogPrior:
 
 
 def layerwise_gaussian(variances: Mapping[str, float], *, default: float | None = None) -> LogPrior:
-    """N(0, variance) with a variance for each layer.
+    """Return a Gaussian prior with its own variance for each layer.
 
-    A key of `variances` is the start of a leaf's name (`params/Dense_0`, `params/Dense_0/kernel`); the
-    longest that fits wins. `default` is for leaves that none fits; without it such a leaf is an error.
+    Args:
+        variances: Variances by prefix of a leaf's name (`params/Dense_0`, `params/Dense_0/kernel`); the longest
+            matching prefix wins.
+        default: The variance of leaves that no prefix matches; if None, such a leaf is an error.
+
+    Returns:
+        The log-density as a function of the parameters.
     """
     for name, variance in variances.items():
         check(_positive(variance), f"variances[{name!r}]", "be a finite number > 0", variance)

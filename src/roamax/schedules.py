@@ -1,6 +1,6 @@
-"""Scalars as functions of the step, and step sizes in the terms of stochastic gradient descent.
+"""Scalars as functions of the step, and step sizes from the learning rate of SGD.
 
-Every scalar hyperparameter of a sampler is a float or a schedule; any optax schedule is one.
+Every scalar hyperparameter of a sampler is a float or a schedule; any optax schedule will do.
 """
 
 import math
@@ -26,9 +26,9 @@ class Constant:
 
 @dataclass(frozen=True)
 class CyclicalCosine:
-    """peak * ((1 + cos(pi * t)) / 2) ** power, with t the part of its cycle that a step has come to.
+    """The schedule peak * ((1 + cos(pi * t)) / 2) ** power, with t in [0, 1) the fraction of the cycle completed.
 
-    Computed as a sine of the part that is left: near a cycle's end, 1 + cos(pi * t) is 0 in single precision.
+    Computed as a sine of the fraction that remains: near a cycle's end, 1 + cos(pi * t) is 0 in single precision.
     """
 
     peak: float
@@ -36,7 +36,7 @@ class CyclicalCosine:
     power: float = 1.0
 
     def __call__(self, step: Any) -> Any:
-        """Return the value at a step, without JAX where that is a Python number, as PyTorch counts."""
+        """Return the value at a step; for a Python int (as in `roamax.torch`) JAX is not used."""
         left = self.cycle_length - step % self.cycle_length
         left, sin = (left, math.sin) if isinstance(step, int) else (jnp.asarray(left, float), jnp.sin)
         return self.peak * sin(0.5 * math.pi * (left / self.cycle_length)) ** (2 * self.power)
@@ -44,9 +44,9 @@ class CyclicalCosine:
 
 @dataclass(frozen=True)
 class Cycle:
-    """Cycles of `length` steps: the first part of each explores, the rest samples and gives `draws` draws.
+    """Cycles of `length` steps that first explore, then sample, with `draws` draws per cycle.
 
-    Draws are spread evenly over the sampling part; the last one is the end of the cycle.
+    Draws are spread evenly over the sampling part; the last is at the end of the cycle.
     """
 
     length: int
@@ -63,27 +63,27 @@ class Cycle:
 
     @property
     def exploration_steps(self) -> int:
-        """The steps of each cycle that explore."""
+        """The number of exploring steps per cycle."""
         return round(self.exploration_ratio * self.length)
 
     @property
     def sampling_steps(self) -> int:
-        """The steps of each cycle that sample."""
+        """The number of sampling steps per cycle."""
         return self.length - self.exploration_steps
 
     def explores(self, step: Any) -> Any:
-        """Return whether a step explores: steps count from 0."""
+        """Return whether a step, counted from 0, explores."""
         return step % self.length < self.exploration_steps
 
     def ends_in_draw(self, steps_taken: int) -> bool:
-        """Return whether the position after so many steps is a draw."""
+        """Return whether the position after `steps_taken` steps is a draw."""
         place = (steps_taken - 1) % self.length + 1 - self.exploration_steps
         return place >= 1 and place * self.draws % self.sampling_steps < self.draws
 
 
 @dataclass(frozen=True)
 class CyclicalSwitch:
-    """0 in the first, exploring part of each cycle and `value` in the rest."""
+    """The schedule that is 0 in the exploring part of each cycle and `value` in the rest."""
 
     value: float
     cycle: Cycle
@@ -93,7 +93,7 @@ class CyclicalSwitch:
 
 
 def as_schedule(value: Scalar, argument: str, *, positive: bool = True) -> Schedule:
-    """A schedule from a float or a schedule. A float is checked: finite, and > 0 (or >= 0)."""
+    """Return `value` as a schedule; a float must be finite and > 0 (>= 0 unless `positive`)."""
     if callable(value):
         return value
     try:
@@ -106,7 +106,7 @@ def as_schedule(value: Scalar, argument: str, *, positive: bool = True) -> Sched
 
 
 def describe(value: Any) -> Any:
-    """A hyperparameter as JSON can hold it: a number as it is, a schedule by its name and numbers."""
+    """Return a hyperparameter as a JSON value: a number as it is, a schedule by its name and settings."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Constant):
@@ -117,26 +117,26 @@ def describe(value: Any) -> Any:
 
 
 class StepSettings(TypedDict):
-    """What `sghmc` and `cyclical` take as `**settings`."""
+    """The `step_size` and `friction` of `sghmc` and `cyclical`."""
 
     step_size: float
     friction: float
 
 
 def from_learning_rate(learning_rate: float, momentum_decay: float, num_data: int) -> StepSettings:
-    """Return the `step_size` and `friction` of `sghmc` that move as SGD with momentum does on the *mean* loss.
+    """Return the `step_size` and `friction` with which `sghmc` moves like SGD with momentum on the *mean* loss.
 
         step_size = sqrt(learning_rate / num_data),   friction = momentum_decay / step_size
 
         sghmc(posterior, **from_learning_rate(0.1, 0.1, num_data))
 
     Args:
-        learning_rate: That of SGD; `lr` of `roamax.torch` and the `learning_rate` of `ensemble` mean the same.
-        momentum_decay: One minus the momentum.
-        num_data: How many examples the posterior is given.
+        learning_rate: The learning rate of SGD, as `lr` in `roamax.torch` and `learning_rate` in `ensemble`.
+        momentum_decay: One minus the momentum of SGD.
+        num_data: The number of training examples.
 
     Returns:
-        What `sghmc` and `cyclical` take as `**settings`.
+        Keyword arguments for `sghmc` and `cyclical`.
     """
     check(math.isfinite(learning_rate) and learning_rate > 0, "learning_rate", "be a finite number > 0", learning_rate)
     check(0 < momentum_decay <= 1, "momentum_decay", "be in (0, 1]", momentum_decay)

@@ -1,4 +1,4 @@
-"""The words that every other module speaks: parameters, batches, keys, samplers."""
+"""The types that all other modules share: parameters, batches, keys, samplers."""
 
 from collections.abc import Callable, Mapping
 from os import PathLike
@@ -11,17 +11,17 @@ from roamax.errors import check
 Params: TypeAlias = Any
 """Any pytree of floating-point arrays."""
 Batch: TypeAlias = Any
-"""A pytree of arrays with one leading length, of the same structure as the data."""
+"""A pytree of arrays with a common leading length, structured like the data."""
 Key: TypeAlias = jax.Array
 MetaParams: TypeAlias = Any
 """The weights of a learned sampler: a pytree of arrays."""
 Schedule: TypeAlias = Callable[[jax.Array], jax.Array]
-"""A scalar as a function of the step, which counts from 0."""
+"""A scalar as a function of the step, counted from 0."""
 Scalar: TypeAlias = float | Schedule
 
 
 class Weights(NamedTuple):
-    """The weights of a learned sampler, the card that came with them, and where they are from."""
+    """The weights of a learned sampler, their card, and their source."""
 
     meta_params: MetaParams
     card: Mapping[str, Any] = {}
@@ -29,18 +29,18 @@ class Weights(NamedTuple):
 
     @classmethod
     def of(cls, meta_params: Any) -> "Weights":
-        """Return `meta_params` as `Weights`. Names and files are for `roamax.pretrained`: samplers read none."""
+        """Return `meta_params` as `Weights`; names and files are resolved by `roamax.pretrained` instead."""
         rule = "be weights here; names and files are read by `roamax.pretrained` and the samplers in `roamax`"
         check(not isinstance(meta_params, str | PathLike), "meta_params", rule, repr(meta_params))
         return meta_params if isinstance(meta_params, Weights) else cls(meta_params)
 
     def settings(self, defaults: Mapping[str, Any], **given: Any) -> dict[str, Any]:
-        """Return settings as given, or else (where None) from the card, or else the defaults."""
+        """Return the given settings; those that are None come from the card or, failing that, from `defaults`."""
         return {name: self.card.get(name, defaults[name]) if value is None else value for name, value in given.items()}
 
 
 class State(Protocol):
-    """What the next step needs. Every sampler has its own; each has a position and counts its steps."""
+    """All that the next step needs. Each sampler defines its own, with a position and a step count."""
 
     @property
     def position(self) -> Params: ...
@@ -50,10 +50,10 @@ class State(Protocol):
 
 
 class Info(NamedTuple):
-    """What a person may want to see of a step.
+    """Diagnostics of one step.
 
-    `energy` is that of the position the step started from, on full-data scale; `acceptance` is the
-    Metropolis acceptance probability, 1 for samplers without such a test.
+    `energy` is that of the position before the step, on full-data scale; `acceptance` is the Metropolis acceptance
+    probability, 1 for samplers without a Metropolis test.
     """
 
     energy: jax.Array
@@ -63,9 +63,9 @@ class Info(NamedTuple):
 class Sampler(NamedTuple):
     """A Markov chain as two pure functions.
 
-    `init` makes a state from a position, `step` moves it with one batch. `collect`, where a sampler
-    has a say in it, tells from the number of steps taken whether the position may be kept as a draw.
-    `settings` names the sampler and its hyperparameters, so that a run folder can say what made it.
+    `init` makes a state from a position; `step` advances it by one batch. `collect`, if not None, tells from the number
+    of steps taken whether the position may be kept as a draw. `settings` holds the sampler's name and hyperparameters,
+    to be recorded in run folders.
     """
 
     init: Callable[[Key, Params], Any]
@@ -77,8 +77,8 @@ class Sampler(NamedTuple):
 class LearnedSampler(NamedTuple):
     """A family of samplers, indexed by meta-parameters.
 
-    `init` draws meta-parameters; `bind` makes the sampler they stand for. `bind` is traceable, so
-    that meta-parameters may be perturbed or differentiated under `jit`.
+    `init` draws meta-parameters; `bind` returns the sampler for given meta-parameters and posterior. `bind` is
+    traceable, so that meta-parameters may be perturbed or differentiated under `jit`.
     """
 
     init: Callable[[Key], MetaParams]

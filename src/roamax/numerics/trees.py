@@ -1,7 +1,7 @@
-"""Arithmetic on pytrees of arrays, and their names.
+"""Arithmetic on pytrees of arrays, and names for their leaves.
 
-`optax.tree` has zeros, sizes and norms too, but takes a third of a second to import, which no sampler shall cost; its
-sums do not keep the dtypes of the first tree, as `linear` does.
+`optax.tree` offers zeros, sizes and norms too, but importing it takes a third of a second, and its sums do not keep the
+dtypes of the first tree, as `linear` does.
 """
 
 import math
@@ -22,9 +22,9 @@ def zeros_like(tree: Params) -> Params:
 
 
 def linear(*terms: tuple[jax.Array | float, Params]) -> Params:
-    """The sum of scalar * tree over `terms`, in the dtypes of the first tree.
+    """Return the sum of scalar * tree over `terms`, in the dtypes of the first tree.
 
-    Scalars are cast leaf by leaf: a float32 schedule must not turn float16 parameters into float32.
+    Scalars are cast leaf by leaf: a float32 schedule must not promote float16 parameters to float32.
     """
     scalars, operands = zip(*terms, strict=True)
 
@@ -41,12 +41,12 @@ def at(tree: Any, index: Any) -> Any:
 
 
 def stack(all_trees: Iterable[Any]) -> Any:
-    """Return the tree of host arrays that stacks those of several trees along a new leading axis."""
+    """Stack the leaves of several trees along a new leading axis, as NumPy arrays."""
     return jax.tree.map(lambda *leaves: np.stack(leaves), *all_trees)
 
 
 def size(tree: Params) -> int:
-    """How many scalars a tree holds."""
+    """Return the number of scalars in a tree."""
     return sum(math.prod(jnp.shape(leaf)) for leaf in jax.tree.leaves(tree))
 
 
@@ -55,10 +55,10 @@ def squared_norm(tree: Params) -> jax.Array:
 
 
 def normal_like(key: Key, tree: Params) -> Params:
-    """Independent standard normal numbers in the shapes and dtypes of `tree`.
+    """Draw independent standard normal numbers in the shapes and dtypes of `tree`.
 
-    One call of the generator for each dtype, cut into leaves: far cheaper than a key and a call for
-    each leaf of a deep network.
+    The generator is called once per dtype and its result split into leaves, which for deep networks is far cheaper
+    than a key and a call per leaf.
     """
     leaves, treedef = jax.tree.flatten(tree)
     drawn: list[Any] = [None] * len(leaves)
@@ -74,7 +74,7 @@ def normal_like(key: Key, tree: Params) -> Params:
 
 
 def leading_length(tree: Batch, argument: str) -> int:
-    """The one leading length that all arrays of `tree` share."""
+    """Return the leading length that all arrays of `tree` share, or raise an `InputError`."""
     shapes = {path_name(path): jnp.shape(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
     check(len(shapes) > 0, argument, "hold at least one array", "an empty tree")
     for name, shape in shapes.items():
@@ -89,24 +89,24 @@ def leading_length(tree: Batch, argument: str) -> int:
 
 
 def path_name(path: tuple[Any, ...]) -> str:
-    """Return a leaf's place in its tree as text, such as `params/Dense_0/kernel`; a key's own `/` is escaped."""
+    """Return the path of a leaf as text, such as `params/Dense_0/kernel`; a `/` within a key is escaped."""
     parts = (jax.tree_util.keystr((entry,), simple=True) for entry in path)
     return "/".join(part.replace("~", "~0").replace("/", "~1") for part in parts)
 
 
 def named_leaves(tree: Params) -> dict[str, Any]:
-    """The leaves of a tree by the names of their places, in the tree's own order."""
+    """Return the leaves of a tree by the names of their paths, in the tree's order."""
     return {path_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 
 def masked(tree: Params, part: str) -> Params:
-    """The tree with zeros in the leaves whose names do not contain `part`."""
+    """Return the tree with zeros in all leaves whose names do not contain `part`."""
     leaves = [leaf if part in name else 0 * leaf for name, leaf in named_leaves(tree).items()]
     return jax.tree.unflatten(jax.tree.structure(tree), leaves)
 
 
 def from_named_leaves(leaves: dict[str, Any]) -> Any:
-    """Nested dictionaries from named leaves; a tree that is one bare array has the name ''."""
+    """Return nested dictionaries of named leaves; a bare array is named ''."""
     if set(leaves) == {""}:
         return leaves[""]
     tree: dict[str, Any] = {}
