@@ -1,8 +1,8 @@
 """Weights of learned samplers that ship with the package, each with a card that says how they were made.
 
-A set of weights is `NAME.safetensors` with `NAME.json` next to it. The card holds the settings the weights were
-trained with (`sampler`, `step_size`, `friction`, `temperature`, `output_scale`), how they were trained (data,
-architectures, inner and outer steps, estimator, seed, date, version) and how they scored (`meta_loss`).
+A set of weights is a file `NAME.safetensors` and its card, `NAME.json`. The card holds the settings for the weights
+(`sampler`, `step_size`, `friction`, `temperature`, `output_scale`), how they were trained (data, architectures, inner
+and outer steps, estimator, seed, date, version) and how they scored (`meta_loss`).
 """
 
 import functools
@@ -22,24 +22,30 @@ Arguments = ParamSpec("Arguments")
 
 
 def names() -> list[str]:
-    """Return the names of the sets of weights that ship with this version."""
+    """Return the names of the weights that ship with this version."""
     return sorted(path.stem for path in FOLDER.glob("*.safetensors"))
 
 
 def load(name: str) -> Weights:
-    """Return a set of weights that ships with this version, with its card.
+    """Load weights that ship with this version, with their card.
 
     Args:
         name: One of `names()`.
+
+    Returns:
+        The weights and their card.
     """
     return read(lookup({known: FOLDER / f"{known}.safetensors" for known in names()}, name, "name"))
 
 
 def read(path: str | Path) -> Weights:
-    """Read weights from a safetensors file, with the card next to it, `NAME.json`, if there is one.
+    """Read weights from a safetensors file, with their card, `NAME.json` in the same folder, if there is one.
 
     Args:
         path: The safetensors file.
+
+    Returns:
+        The weights and their card.
     """
     path = Path(path)
     tensors = files.read_tensors(path)
@@ -65,18 +71,21 @@ def _read_card(path: Path) -> Mapping[str, Any]:
 
 
 def resolve(meta_params: MetaParams | Weights | str | Path, sampler: str, argument: str = "meta_params") -> Weights:
-    """Return the weights that the `meta_params` of a learned sampler stand for.
+    """Return the weights that the argument `meta_params` of a learned sampler refers to.
 
     Args:
-        meta_params: "pretrained", one of `names()`, a safetensors file, or weights themselves.
-        sampler: The name of the sampler, which "pretrained" is resolved for.
-        argument: What an error calls `meta_params`.
+        meta_params: "pretrained", one of `names()`, a safetensors file, or the weights themselves.
+        sampler: The name of the sampler, for "pretrained".
+        argument: The name of the argument, for error messages.
+
+    Returns:
+        The weights and their card.
     """
     if isinstance(meta_params, Weights):
         return meta_params
     if not isinstance(meta_params, str | Path):
         return Weights(meta_params, source=argument)
-    # Samplers are called as Python allows, weights as files are: kinetic_l2e takes kinetic-l2e.
+    # Names of samplers have underscores, those of weights hyphens: kinetic_l2e and kinetic-l2e.
     name = sampler.replace("_", "-") if meta_params == "pretrained" else str(meta_params)
     if name in names():
         return load(name)
@@ -89,12 +98,13 @@ def resolve(meta_params: MetaParams | Weights | str | Path, sampler: str, argume
 
 
 def resolving(build: Callable[Arguments, Sampler]) -> Callable[Arguments, Sampler]:
-    """Return a learned sampler's function with `meta_params` as users give them: see `resolve`.
-
-    Samplers themselves read no files.
+    """Wrap the function of a learned sampler, so that `meta_params` may be anything that `resolve` takes.
 
     Args:
         build: A function of `roamax.samplers.learned` with an argument `meta_params`.
+
+    Returns:
+        The function, with the same signature.
     """
     signature = inspect.signature(build)
 

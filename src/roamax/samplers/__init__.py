@@ -1,1 +1,1 @@
-"""The samplers, one file each: a function that takes a posterior and returns a `Sampler`."""
+"""The samplers, one file each: functions that take a posterior and return a `Sampler`."""

@@ -1,4 +1,4 @@
-"""Cyclical SGMCMC (Zhang et al., 2020): SGHMC or SGLD with two schedules, not a kernel of its own."""
+"""Cyclical SGMCMC (Zhang et al., 2020): SGHMC or SGLD with two schedules."""
 
 from roamax.errors import InputError, lookup
 from roamax.posterior import Posterior
@@ -19,24 +19,25 @@ def cyclical(
     kernel: str = "sghmc",
     draws_per_cycle: int = 1,
 ) -> Sampler:
-    """Warm restarts: each cycle first explores as an optimizer, then samples, and its end is a draw.
+    """Return SGHMC or SGLD with warm restarts: each cycle first explores as an optimizer, then samples.
 
-    The squared step size of SGHMC (its learning rate; for SGLD the step size itself) follows a cosine from
-    `step_size` to 0 within each cycle of `cycle_length` steps. The first `exploration_ratio` of a cycle runs
-    at temperature 0, the rest at `temperature`. A float `friction` is that at the peak: it grows as the step
-    size falls, so that the momentum decay, step_size * friction, stays the same.
+    Within each cycle the learning rate (the step size of SGLD, the squared step size of SGHMC) decays to 0 along a
+    cosine. The first `exploration_ratio` of a cycle runs at temperature 0, the rest at `temperature`. A float
+    `friction` applies at the peak and grows as the step size falls, so that the momentum decay, step_size * friction,
+    stays constant.
 
-    `roamax.sample` needs neither burn-in nor thinning: `num_samples` is the number of cycles.
+    Each cycle ends in a draw, so `roamax.sample` needs neither burn-in nor thinning, and `num_samples` is the number
+    of cycles.
 
     Args:
-        posterior: What to sample.
+        posterior: The posterior to sample.
         step_size: epsilon at the start of a cycle.
-        cycle_length: Steps per cycle.
+        cycle_length: The number of steps per cycle.
         friction: C, for SGHMC only.
-        exploration_ratio: The part of a cycle that runs at temperature 0.
+        exploration_ratio: The fraction of a cycle that runs at temperature 0.
         temperature: T in the rest of a cycle; 1 samples the posterior.
         kernel: "sghmc" or "sgld".
-        draws_per_cycle: Draws spread evenly over the sampling part of a cycle, the last of them at its end.
+        draws_per_cycle: The number of draws, spread evenly over the sampling part of a cycle; the last is at its end.
 
     Returns:
         The sampler.

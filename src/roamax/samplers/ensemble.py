@@ -1,4 +1,4 @@
-"""Deep ensembles (Lakshminarayanan et al., 2017): members trained by optax, each end of training a draw."""
+"""Deep ensembles (Lakshminarayanan et al., 2017): members trained by optax, each of which is a draw."""
 
 import math
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from roamax.types import Batch, Info, Key, Params, Sampler
 
 
 class EnsembleState(NamedTuple):
-    """The member's position, its optimizer's state, and the number of steps taken by all members so far."""
+    """The current member's position and optimizer state, and the number of steps taken by all members so far."""
 
     position: Params
     optimizer: Any
@@ -32,24 +32,24 @@ def ensemble(
     momentum: float = 0.9,
     temperature: float = 0.0,
 ) -> Sampler:
-    """One member after another, each trained for `member_steps` on the mean energy U / N.
+    """Return a sampler that trains one member after another, each for `member_steps` on the mean energy U / N.
 
-    The default optimizer is SGD with `momentum` and a cosine decay of `learning_rate` to 0; `optimizer` may be
-    any optax transformation instead. A member starts anew from `init(key)`; without `init` it starts from where
-    the last one ended, with its optimizer reset: a snapshot ensemble. The end of each member is a draw:
-    `roamax.sample` needs neither burn-in nor thinning, and `num_samples` is the number of members.
+    The default optimizer is SGD with momentum and a cosine decay of the learning rate to 0. Each member starts from
+    `init(key)`; without `init` it starts where the last one ended, with the optimizer reset: a snapshot ensemble.
+    Each trained member is a draw, so `roamax.sample` needs neither burn-in nor thinning, and `num_samples` is the
+    number of members.
 
-    With `temperature` T > 0 the default optimizer's gradient gets noise N(0, 2 (1 - momentum) T / (N learning_rate)),
-    which makes each member an annealed SGHMC chain; T = 0, the default, trains plain members.
+    At temperature T > 0 the gradient of SGD gets noise N(0, 2 (1 - momentum) T / (N learning_rate)), which makes each
+    member an annealed SGHMC chain; T = 0, the default, is plain training.
 
     Args:
-        posterior: What to train on.
-        member_steps: Steps per member.
-        init: Draws the start of a member from a key.
-        optimizer: An optax transformation, None for SGD.
-        learning_rate: That of SGD on the mean energy.
-        momentum: That of SGD.
-        temperature: T.
+        posterior: The posterior whose energy is minimised.
+        member_steps: The number of steps per member.
+        init: A function that draws the initial position of a member from a key.
+        optimizer: An optax transformation; None for SGD.
+        learning_rate: The initial learning rate of SGD on the mean energy.
+        momentum: The momentum of SGD.
+        temperature: T; must be 0 with a custom `optimizer`.
 
     Returns:
         The sampler.
@@ -63,7 +63,7 @@ def ensemble(
     check(0 <= momentum < 1, "momentum", "be in [0, 1)", momentum)
     as_schedule(temperature, "temperature", positive=False)
     if optimizer is not None and temperature > 0:
-        raise InputError(f"`temperature` must be 0 with an `optimizer` of your own; got {temperature}.")
+        raise InputError(f"`temperature` must be 0 with a custom `optimizer`; got {temperature}.")
     rate_at = CyclicalCosine(learning_rate, int(member_steps))
     transform = optimizer if optimizer is not None else optax.sgd(cast(Any, rate_at), momentum or None)
 

@@ -1,4 +1,4 @@
-"""HMC and NUTS by blackjax behind our interface, on the full batch: the reference that others are held to."""
+"""Full-batch HMC and NUTS by blackjax, as `Sampler`s: the reference for all others."""
 
 from collections.abc import Callable
 from functools import partial
@@ -32,12 +32,22 @@ def hmc(
     inverse_mass_matrix: jax.Array | None = None,
     temperature: Scalar = 1.0,
 ) -> Sampler:
-    """Hamiltonian Monte Carlo with a Metropolis test, exact for exp(-U / T).
+    """Return Hamiltonian Monte Carlo with a Metropolis test, exact for exp(-U / T).
 
-    Needs the full batch (`batch_size=None` in `roamax.sample`). During the first `adaptation_steps` steps,
-    which never give draws, dual averaging moves the step size from `step_size` towards the
-    `target_acceptance`; with 0 it stays as given. `inverse_mass_matrix` is the diagonal (d,) or dense (d, d) for the
-    raveled parameters, by default the identity.
+    Requires the full batch (`batch_size=None` in `roamax.sample`). Steps during adaptation never become draws.
+
+    Args:
+        posterior: The posterior to sample.
+        num_integration_steps: The number of leapfrog steps, each one gradient over all data, per step of the chain.
+        step_size: epsilon of the leapfrog integrator, the initial one if it is adapted.
+        adaptation_steps: The number of steps during which dual averaging adapts the step size; 0 keeps it fixed.
+        target_acceptance: The acceptance probability that adaptation aims at.
+        inverse_mass_matrix: The diagonal, (d,), or a dense matrix, (d, d), for the raveled parameters; None is the
+            identity.
+        temperature: T; 1 samples the posterior.
+
+    Returns:
+        The sampler.
     """
     check(num_integration_steps >= 1, "num_integration_steps", "be a whole number >= 1", num_integration_steps)
 
@@ -61,7 +71,22 @@ def nuts(
     inverse_mass_matrix: jax.Array | None = None,
     temperature: Scalar = 1.0,
 ) -> Sampler:
-    """HMC that chooses the length of each trajectory itself (Hoffman and Gelman, 2014); else as `hmc`."""
+    """Return HMC that chooses the length of each trajectory itself (Hoffman and Gelman, 2014).
+
+    Requires the full batch (`batch_size=None` in `roamax.sample`). Steps during adaptation never become draws.
+
+    Args:
+        posterior: The posterior to sample.
+        step_size: As in `hmc`, like the other arguments.
+        adaptation_steps: The number of steps during which dual averaging adapts the step size; 0 keeps it fixed.
+        target_acceptance: The acceptance probability that adaptation aims at.
+        inverse_mass_matrix: The diagonal, (d,), or a dense matrix, (d, d), for the raveled parameters; None is the
+            identity.
+        temperature: T; 1 samples the posterior.
+
+    Returns:
+        The sampler.
+    """
 
     def build() -> Callable:
         from blackjax.mcmc import nuts as blackjax_nuts
@@ -102,7 +127,7 @@ def _metropolis(
         enough = extra["name"] != "nuts" or jnp.finfo(dtype).bits >= 32
         check(enough, "init_position", "be in single or double precision for nuts", dtype)
         start = adaptation()[0](epsilon_at(jnp.zeros((), jnp.int32)))
-        # Weakly typed numbers, as blackjax makes them, would turn strong after the first step and compile it twice.
+        # blackjax's weakly typed scalars would become strongly typed after the first step and compile it twice.
         start = jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.result_type(x)), start)
         return HMCState(position, start, jnp.zeros((), jnp.int32))
 
@@ -111,7 +136,7 @@ def _metropolis(
         check(
             length == posterior.num_data, "batch_size", f"be the whole data set, {posterior.num_data}, or None", length
         )
-        # blackjax mixes dtypes and ranks in ways that strict settings refuse.
+        # blackjax mixes dtypes and ranks in ways that strict promotion settings reject.
         with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
             return move(key, state, batch)
 

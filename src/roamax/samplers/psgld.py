@@ -1,4 +1,4 @@
-"""Preconditioned SGLD (Li et al., 2016): Langevin steps scaled by a running size of the gradient."""
+"""Preconditioned SGLD (Li et al., 2016): Langevin steps scaled by a running mean square of the gradient."""
 
 from typing import NamedTuple
 
@@ -29,15 +29,26 @@ def psgld(
     stabiliser: float = 1e-5,
     include_gamma: bool = False,
 ) -> Sampler:
-    """SGLD with an RMSprop preconditioner, with g = grad U / N:
+    """Return SGLD with an RMSprop preconditioner. With g = grad U / N,
 
         V     <- decay V + (1 - decay) g^2,   G = 1 / (stabiliser + sqrt(V))
         theta <- theta - epsilon G grad U + epsilon T Gamma + N(0, 2 epsilon G T)
 
-    V starts at the first g^2: from 0 the first steps would be far too long. Gamma_i = dG_i / dtheta_i corrects for
-    a G that moves with theta. It is small while `decay` is near 1 and is left out by default, as usual;
-    `include_gamma` adds it, at the cost of a Hessian-vector product (the Hessian's diagonal is estimated without
-    bias from one random sign vector).
+    V starts at the first g^2; from 0 the first steps would be far too long. Gamma_i = dG_i / dtheta_i corrects for the
+    dependence of G on theta.
+
+    Args:
+        posterior: The posterior to sample.
+        step_size: epsilon.
+        temperature: T; 1 samples the posterior.
+        decay: The decay of the running mean square V.
+        stabiliser: Added to sqrt(V).
+        include_gamma: Whether to include Gamma, which is small for `decay` near 1 and usually omitted. It costs a
+            Hessian-vector product per step: the Hessian's diagonal is estimated, without bias, from a random sign
+            vector.
+
+    Returns:
+        The sampler.
     """
     epsilon_at = as_schedule(step_size, "step_size")
     temperature_at = as_schedule(temperature, "temperature", positive=False)
@@ -59,7 +70,7 @@ def psgld(
 
     def gamma(mean_square: jax.Array, gradient: jax.Array, curvature: jax.Array) -> jax.Array:
         root = jnp.sqrt(mean_square)
-        # g / sqrt(V) is bounded however small both are; only 0 / 0 has to be kept out.
+        # g / sqrt(V) is bounded however small both are; only 0 / 0 must be avoided.
         ratio = jnp.where(root > 0, gradient / posterior.num_data / jnp.where(root > 0, root, 1), 0)
         slope = (1 - decay) * ratio * curvature / posterior.num_data
         return -slope / (stabiliser + root) ** 2

@@ -1,8 +1,8 @@
-"""One record per sampler: all that the rest of the package knows of it.
+"""One record per sampler, with all that the rest of the package knows about it.
 
-From here come the samplers in `roamax`, the choices of the command line and its completion, the demo, the estimators,
-the families that can be meta-trained, the methods of experiments and the lists in the documentation. Importing this
-module loads no sampler and no JAX.
+The samplers in `roamax`, the choices and completions of the command line, the demo, the estimators, the families for
+meta-training, the methods of experiments and the lists in the documentation all come from here. Importing this module
+imports neither a sampler nor JAX.
 """
 
 import importlib
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from roamax.errors import InputError, lookup
 
-if TYPE_CHECKING:  # What type checkers see in `roamax`.
+if TYPE_CHECKING:  # For type checkers: these names in `roamax`.
     from roamax.samplers.cyclical import cyclical as cyclical
     from roamax.samplers.ensemble import ensemble as ensemble
     from roamax.samplers.hmc import hmc as hmc
@@ -31,25 +31,25 @@ if TYPE_CHECKING:  # What type checkers see in `roamax`.
 
 
 class Terms(NamedTuple):
-    """A run in the terms of stochastic gradient descent, from which a sampler's settings follow."""
+    """A run in the terms of SGD, from which a sampler's settings are derived."""
 
     learning_rate: float
-    """On the mean loss."""
+    """The learning rate on the mean loss."""
     momentum_decay: float
     """One minus the momentum."""
     num_data: int
     steps_per_draw: int = 1
     init: Callable[[Any], Any] | None = None
-    """Draws a start from a key."""
+    """A function that draws an initial position from a key."""
 
 
 def langevin(terms: Terms) -> dict[str, Any]:
-    """Return the settings of a sampler without momentum."""
+    """Return the settings for a sampler without momentum."""
     return {"step_size": terms.learning_rate / terms.num_data}
 
 
 def with_momentum(terms: Terms) -> dict[str, Any]:
-    """Return the settings of a sampler with momentum."""
+    """Return the settings for a sampler with momentum."""
     from roamax.schedules import from_learning_rate
 
     return {**from_learning_rate(terms.learning_rate, terms.momentum_decay, terms.num_data)}
@@ -69,27 +69,27 @@ def _by_members(terms: Terms) -> dict[str, Any]:
 
 
 class Record(NamedTuple):
-    """What there is to know of a sampler."""
+    """The facts about one sampler."""
 
     name: str
-    """That of its function, and of the sampler on the command line."""
+    """The name of its function, and of the sampler on the command line."""
     module: str
-    """Where the function is."""
+    """The module of that function."""
     label: str
     """Its name in tables."""
     summary: str
     learning_rates: tuple[float, float] | None = None
-    """The defaults for classification and for regression; None where its steps are not in those terms."""
+    """The defaults for classification and regression; None if it does not take a learning rate."""
     settings: Callable[[Terms], dict[str, Any]] = langevin
-    """Settings from those terms, where `learning_rates` is not None."""
+    """The settings for given terms, if `learning_rates` is not None."""
     draws: Literal["step", "cycle", "member"] = "step"
-    """What may end in a draw: those of cycles and members need neither burn-in nor thinning."""
+    """What ends in a draw; cycles and members need neither burn-in nor thinning."""
     full_batch: bool = False
-    """Whether it needs all data at every step."""
+    """Whether each step needs all data."""
     family: str | None = None
-    """The function, in the same module, that makes the family of a learned sampler."""
+    """The function in the same module that returns the family of a learned sampler."""
     short: str | None = None
-    """Its name in the tables of the paper, where that is not `label`."""
+    """Its name in the paper's tables, if that is not `label`."""
     in_demo: bool = True
 
     @property
@@ -98,21 +98,21 @@ class Record(NamedTuple):
         return self.short or self.label
 
     def load(self) -> "Callable[..., Sampler]":
-        """Return the function that makes the sampler. It reads no weights from files: see `roamax.pretrained`."""
+        """Return the function that builds the sampler. It does not read weights files: see `roamax.pretrained`."""
         return getattr(importlib.import_module(self.module), self.name)
 
     def load_family(self) -> Callable[..., Any]:
-        """Return the function that makes the family of a learned sampler."""
+        """Return the function that builds the family of a learned sampler."""
         if self.family is None:
             raise InputError(f"`sampler` must be a learned one; got {self.name!r}.")
         return getattr(importlib.import_module(self.module), self.family)
 
     def learning_rate(self, regression: bool) -> float | None:
-        """Return the learning rate where none is given, or None where its steps are not in those terms."""
+        """Return the default learning rate, or None if it does not take one."""
         return None if self.learning_rates is None else self.learning_rates[regression]
 
 
-# A Gaussian likelihood grows steep as its scale is learned: the learning rates of a cross-entropy diverge on it.
+# A Gaussian likelihood becomes steep as its scale is learned: learning rates that suit cross-entropy diverge on it.
 RECORDS: dict[str, Record] = {
     record.name: record
     for record in (
@@ -126,7 +126,7 @@ RECORDS: dict[str, Record] = {
         Record("ensemble", "roamax.samplers.ensemble", "deep ensemble", "deep and snapshot ensembles, by optax",
                (0.1, 0.005), _by_members, draws="member", short="DE"),
         Record("hmc", "roamax.samplers.hmc", "HMC", "exact, on the full batch, by blackjax", full_batch=True),
-        # It takes as many gradients as it likes, so that it cannot be compared at equal cost.
+        # It chooses its number of gradients itself, so it cannot be compared at equal cost.
         Record("nuts", "roamax.samplers.hmc", "NUTS", "HMC that chooses the length of its trajectories",
                full_batch=True, in_demo=False),
         Record("l2e", "roamax.samplers.learned.l2e", "L2E", "learned kinetic-energy gradients, the paper's method",
@@ -152,5 +152,5 @@ def families() -> dict[str, Record]:
 
 
 def find(name: str) -> Record:
-    """Return the record of that name, or raise an `InputError` that suggests the nearest."""
+    """Return the record `name`, or raise an `InputError` that suggests the nearest name."""
     return lookup(RECORDS, name, "sampler")

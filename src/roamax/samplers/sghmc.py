@@ -20,14 +20,22 @@ class SGHMCState(NamedTuple):
 
 
 def sghmc(posterior: Posterior, *, step_size: Scalar, friction: Scalar, temperature: Scalar = 1.0) -> Sampler:
-    """Langevin dynamics with momentum, by the symplectic Euler method.
+    """Return SGHMC: Langevin dynamics with momentum, integrated by the symplectic Euler method.
 
         r     <- r - epsilon grad U(theta) - epsilon C r + N(0, 2 C epsilon T)
         theta <- theta + epsilon r
 
-    The second line uses the *new* momentum: with the old one, the variance on N(0, 1) at epsilon = .1,
-    C = .2 is 2 instead of 1. `from_learning_rate` gives `step_size` and `friction` for those who think
-    in terms of SGD with momentum, which is what T = 0 is.
+    The second line uses the *new* momentum: with the old one, the variance on N(0, 1) at epsilon = .1, C = .2 is 2
+    instead of 1. T = 0 is SGD with momentum, and `from_learning_rate` gives `step_size` and `friction` in its terms.
+
+    Args:
+        posterior: The posterior to sample.
+        step_size: epsilon.
+        friction: C.
+        temperature: T; 1 samples the posterior.
+
+    Returns:
+        The sampler.
     """
     epsilon_at = as_schedule(step_size, "step_size")
     friction_at = as_schedule(friction, "friction")

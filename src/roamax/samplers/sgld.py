@@ -19,11 +19,19 @@ class SGLDState(NamedTuple):
 
 
 def sgld(posterior: Posterior, *, step_size: Scalar, temperature: Scalar = 1.0) -> Sampler:
-    """Overdamped Langevin dynamics with minibatch gradients.
+    """Return SGLD: overdamped Langevin dynamics with minibatch gradients.
 
         theta <- theta - epsilon grad U(theta) + N(0, 2 epsilon T)
 
-    A learning rate on the mean loss is `step_size = learning_rate / num_data`. T = 0 is gradient descent.
+    For a learning rate on the mean loss, set `step_size = learning_rate / num_data`. T = 0 is SGD.
+
+    Args:
+        posterior: The posterior to sample.
+        step_size: epsilon.
+        temperature: T; 1 samples the posterior.
+
+    Returns:
+        The sampler.
     """
     epsilon_at = as_schedule(step_size, "step_size")
     temperature_at = as_schedule(temperature, "temperature", positive=False)

@@ -1,11 +1,11 @@
-"""A tree of parameters as one array of groups, and the size of a feature over the tensor it belongs to.
+"""A tree of parameters as one array of groups, and features normalised by their RMS over each tensor.
 
-A learned sampler treats all scalar parameters alike, but scales their features tensor by tensor. So the
-leaves of a tree are laid one after another, each filled up with zeros to whole groups of 64 numbers. A group
-belongs to one tensor: whatever differs by tensor is kept by group, and one kernel moves the whole tree. A large
-tree ends in groups of zeros, counted as its last tensor's, so that the cores of a machine get equal shares: XLA:CPU
-makes a loop several times as slow that it cannot share out evenly. For the same reason the array can be spread over
-the devices of a mesh: each then keeps and moves its share of the groups.
+A learned sampler treats all scalar parameters alike, but normalises their features tensor by tensor. So the leaves of a
+tree are concatenated, each padded with zeros to whole groups of 64 numbers. Each group belongs to one tensor: values
+that differ between tensors are stored per group, and one kernel updates the whole tree. A large tree is padded with
+further groups of zeros, counted as its last tensor's, so that the cores get equal shares: XLA:CPU runs a loop that it
+cannot split evenly several times slower. The array can also be sharded over the devices of a mesh, each of which then
+stores and updates its share of the groups.
 """
 
 import math
@@ -23,36 +23,36 @@ from roamax.types import Key, Params
 
 GROUP = 64
 SHARES, WORTH_SHARING = 48, 128
-"""More groups than the second number are filled up to a multiple of the first."""
+"""More than `WORTH_SHARING` groups are padded to a multiple of `SHARES`."""
 STABILISER = 1e-5
 SHRINK = 2.0**-20
-"""Features are squared at this scale: numbers up to 1e20 do not overflow, and a power of two costs no bit."""
+"""Features are scaled by this before squaring: up to 1e20 does not overflow, and a power of two loses no precision."""
 
 
 @dataclass(frozen=True)
 class Groups:
-    """How the leaves of one kind of tree lie in an array of shape (groups, 64)."""
+    """The layout of the leaves of a tree in an array of shape (groups, 64)."""
 
     treedef: Any
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[Any, ...]
     mesh: Mesh | None = None
-    """The devices that share the groups."""
+    """The devices over which the groups are sharded."""
 
     @classmethod
     def of(cls, tree: Params, mesh: Mesh | None = None) -> "Groups":
-        """The layout of trees like `tree`."""
+        """Return the layout of trees like `tree`."""
         leaves, treedef = jax.tree.flatten(tree)
         return cls(treedef, tuple(map(jnp.shape, leaves)), tuple(map(jnp.result_type, leaves)), mesh)
 
     @cached_property
     def dtype(self) -> Any:
-        """Double precision if a leaf has it, else single: running averages of halves would not move."""
+        """Double precision if any leaf has it, else single: running averages in half precision would get stuck."""
         return jnp.dtype(jnp.float64 if jnp.dtype(jnp.float64) in self.dtypes else jnp.float32)
 
     @cached_property
     def sizes(self) -> list[int]:
-        """How many numbers each leaf holds."""
+        """The number of scalars in each leaf."""
         return [math.prod(shape) for shape in self.shapes]
 
     @cached_property
@@ -65,7 +65,7 @@ class Groups:
 
     @cached_property
     def shares(self) -> int:
-        """The groups of a large tree are filled up to a multiple of this."""
+        """The number that the groups of a large tree are padded to a multiple of."""
         return SHARES if self.mesh is None else math.lcm(SHARES, self.mesh.size)
 
     @property
@@ -74,7 +74,7 @@ class Groups:
         return len(self.owners), GROUP
 
     def pack(self, tree: Params) -> jax.Array:
-        """The numbers of a tree, (groups, 64)."""
+        """Return the scalars of a tree as an array (groups, 64)."""
         parts = [jnp.zeros(0, self.dtype)]
         for leaf, size in zip(jax.tree.leaves(tree), self.sizes, strict=True):
             parts.append(jnp.pad(jnp.ravel(leaf).astype(self.dtype), (0, -size % GROUP)))
@@ -82,7 +82,7 @@ class Groups:
         return self.spread(self._whole(jnp.concatenate([*parts, jnp.zeros(filling, self.dtype)])).reshape(self.shape))
 
     def unpack(self, groups: jax.Array) -> Params:
-        """The tree that `pack` makes `groups` of; what stands in the filling is dropped."""
+        """Invert `pack`; the padding is dropped."""
         flat, leaves, start = self._whole(groups).reshape(-1), [], 0
         for shape, dtype, size in zip(self.shapes, self.dtypes, self.sizes, strict=True):
             leaves.append(flat[start : start + size].reshape(shape).astype(dtype))
@@ -90,35 +90,35 @@ class Groups:
         return jax.tree.unflatten(self.treedef, leaves)
 
     def noise(self, key: Key) -> jax.Array:
-        """Standard normal numbers, (groups, 64)."""
+        """Draw standard normal numbers, (groups, 64)."""
         return self.spread(noise.normal(key, self.shape, self.dtype))
 
     def spread(self, groups: jax.Array) -> jax.Array:
-        """An array whose leading axis is that of groups, spread over the mesh if there is one."""
+        """Shard an array with a leading axis of groups over the mesh, if there is one."""
         if self.mesh is None:
             return groups
         return jax.lax.with_sharding_constraint(groups, NamedSharding(self.mesh, PartitionSpec(self.mesh.axis_names)))
 
     def _whole(self, numbers: jax.Array) -> jax.Array:
-        """An array that every device of the mesh has as a whole.
+        """Replicate an array on every device of the mesh.
 
-        Tensors do not end where shares do: between the two layouts XLA would send piece after piece of each tensor.
+        Shards and tensors have different boundaries: to convert directly, XLA would send each tensor piece by piece.
         """
         if self.mesh is None:
             return numbers
         return jax.lax.with_sharding_constraint(numbers, NamedSharding(self.mesh, PartitionSpec()))
 
     def without_filling(self, groups: jax.Array) -> jax.Array:
-        """`groups` with zeros for filling."""
+        """Return `groups` with zeros in the padding."""
         counts = [np.minimum(GROUP, np.arange(size, 0, -GROUP)) for size in self.sizes]
         used = np.concatenate(counts) if counts else np.zeros(0, int)
         used = np.pad(used, (0, len(self.owners) - len(used))).astype(np.int32)
         return jnp.where(jnp.arange(GROUP, dtype=jnp.int32)[None] < used[:, None], groups, 0)
 
     def inverse_rms(self, feature: jax.Array) -> jax.Array:
-        """1 / sqrt(mean square + 1e-5) over the tensor that a group belongs to.
+        """Return 1 / sqrt(mean square + 1e-5) over the tensor that each group belongs to.
 
-        `feature` is (groups, 64) or (k, groups, 64), with zeros for filling; the result lacks its last axis.
+        `feature` is (groups, 64) or (k, groups, 64), with zeros in the padding; the result lacks the last axis.
         """
         squares = jnp.sum(jnp.square(SHRINK * feature), axis=-1)
         totals = jax.ops.segment_sum(squares.T, self.owners, len(self.sizes), indices_are_sorted=True)
@@ -127,14 +127,14 @@ class Groups:
         return SHRINK * jax.lax.rsqrt(means + SHRINK**2 * STABILISER)[self.owners].T
 
     def normalised(self, feature: jax.Array) -> jax.Array:
-        """A feature (groups, 64) or (k, groups, 64) divided by its root mean square over each tensor."""
+        """Divide a feature, (groups, 64) or (k, groups, 64), by its root mean square over each tensor."""
         return feature * self.inverse_rms(feature)[..., None]
 
     def normalised_slope(self, feature: jax.Array) -> jax.Array:
-        """The derivative of each number of `normalised` by the number of `feature` that it comes from.
+        """Return the derivative of each element of `normalised(feature)` by the same element of `feature`.
 
-        With n numbers x in a tensor and s = 1 / sqrt(mean(x^2) + 1e-5), that is s (1 - (s x)^2 / n): an x moves
-        its tensor's root mean square, too.
+        With n numbers x in a tensor and s = 1 / sqrt(mean(x^2) + 1e-5), it is s (1 - (s x)^2 / n), since each x also
+        affects the root mean square of its tensor.
         """
         scale = self.inverse_rms(feature)[..., None]
         sizes = np.maximum(self.sizes, 1)[self.owners].astype(self.dtype)

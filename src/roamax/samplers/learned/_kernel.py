@@ -1,4 +1,4 @@
-"""The hot loop of L2E: a perceptron on every parameter of a tree, as one kernel on a CPU."""
+"""The inner loop of L2E: an MLP applied to every parameter of a tree, as one kernel on CPUs."""
 
 import functools
 from collections.abc import Sequence
@@ -12,28 +12,28 @@ from roamax.samplers.learned._network import apply_mlp
 from roamax.types import MetaParams
 
 SMALL = 2**13
-"""Up to so many parameters matrix products are as fast, and far quicker to compile."""
+"""Up to this many parameters, matrix products are as fast, and far quicker to compile."""
 
 
 class Inputs(NamedTuple):
-    """What the network is applied to, and what its outputs are added to."""
+    """The inputs of the network, and the arrays that its outputs are added to."""
 
     features: Sequence[jax.Array]
     """Arrays (groups, 64), or (k, groups, 64) for k features."""
     scales: jax.Array
-    """What each feature is multiplied by, (features, groups)."""
+    """The factor of each feature, (features, groups)."""
     bases: Sequence[jax.Array]
-    """For each of one or two outputs an array (groups, 64)."""
+    """One array (groups, 64) per output, of which there are one or two."""
 
 
 @jax.custom_jvp
 def apply_to_groups(weights: MetaParams, inputs: Inputs, step: jax.Array) -> tuple[jax.Array, ...]:
-    """base + output, (groups, 64), for the one or two outputs of a perceptron on scaled features.
+    """Return base + output, (groups, 64), for each of the one or two outputs of an MLP on scaled features.
 
-    `step` is any number >= 0 that is known at run time only. On a CPU the product of a 32 x 32 matrix with a
-    long, thin one spends more time on moving hidden units through memory than on arithmetic. So for a large
-    tree the perceptron is written out number by number, and the hidden units of a parameter never leave the
-    core that works on it. Derivatives are those of the form with matrix products.
+    `step` is any number >= 0 that is known at run time only. On a CPU, multiplying a 32 x 32 matrix by a long, thin one
+    spends more time on moving hidden units through memory than on arithmetic. So for a large tree the MLP is written
+    out in scalar operations, and the hidden units of a parameter stay in the core's registers and cache. Derivatives
+    are those of the version with matrix products.
     """
     if inputs.bases[0].size <= SMALL or jax.default_backend() != "cpu":
         return _with_products(weights, inputs)
@@ -53,8 +53,8 @@ def _with_products(weights: MetaParams, inputs: Inputs) -> tuple[jax.Array, ...]
 
 @custom_vmap
 def _written_out(weights: MetaParams, inputs: Inputs, step: jax.Array) -> jax.Array:
-    # XLA would pull the kernel into each consumer of its result and compute it anew there. The branch of a
-    # condition that is not known before run time is compiled by itself.
+    # XLA would fuse the kernel into each consumer of its result and so compute it several times. A branch on a
+    # condition known only at run time is compiled separately.
     output = jax.eval_shape(_kernel, weights, inputs)
     return jax.lax.cond(step >= 0, _kernel, lambda *_: jnp.zeros(output.shape, output.dtype), weights, inputs)
 
@@ -68,7 +68,7 @@ def _(axis_size, in_batched, weights, inputs, step):
     if any(jax.tree.leaves(in_batched[0])):
         weights = jax.tree.map(spread, weights, in_batched[0])
         return jax.lax.map(lambda member: _written_out(*member, step), (weights, inputs)), True
-    # Chains with the same weights are but more groups.
+    # Chains that share weights are just more groups.
     features, bases = ([_chains_as_groups(x, -2) for x in arrays] for arrays in (inputs.features, inputs.bases))
     output = _written_out(weights, Inputs(features, _chains_as_groups(inputs.scales, -1), bases), step)
     return output.reshape(axis_size, -1, output.shape[-1]), True
@@ -82,14 +82,14 @@ def _chains_as_groups(x: jax.Array, axis: int) -> jax.Array:
 
 
 def _kernel(weights: MetaParams, inputs: Inputs) -> jax.Array:
-    """The perceptron in elementwise arithmetic alone, which XLA makes one loop on all cores of.
+    """Compute the MLP in elementwise arithmetic alone, which XLA fuses into one loop over all cores.
 
-    Such a loop has one result, so two outputs are the parts of a complex number.
+    Such a loop has a single result, so two outputs become the parts of a complex number.
     """
     units = _scaled_features(inputs)
     for i in range(len(weights)):
         w, b = weights[f"layer{i}"]["w"], weights[f"layer{i}"]["b"]
-        # ReLU by selection is one instruction; a maximum that heeds NaN is three.
+        # ReLU by selection is one instruction; a maximum that propagates NaN is three.
         incoming = units if i == 0 else [jnp.where(unit < 0, 0, unit) for unit in units]
         units = [_weighted_sum(b[j], w[:, j], incoming) for j in range(len(b))]
     outputs = [base + unit for base, unit in zip(inputs.bases, units, strict=True)]

@@ -1,4 +1,4 @@
-"""The small networks inside learned samplers: one multilayer perceptron with ReLU, applied to every parameter."""
+"""The small networks inside learned samplers: ReLU MLPs, applied to every parameter."""
 
 import hashlib
 import itertools
@@ -17,7 +17,7 @@ from roamax.types import Key, MetaParams
 
 
 def init_mlp(key: Key, widths: Sequence[int]) -> MetaParams:
-    """Weights N(0, 1 / fan-in), biases 0: `{"layer0": {"w": (widths[0], widths[1]), "b": (widths[1],)}, ...}`."""
+    """Draw weights N(0, 1 / fan-in), with biases 0: `{"layer0": {"w": (widths[0], widths[1]), "b": ...}, ...}`."""
     keys = jax.random.split(key, len(widths) - 1)
     return {
         f"layer{i}": {"w": jax.random.normal(keys[i], (m, n)) / math.sqrt(m), "b": jnp.zeros((n,))}
@@ -26,7 +26,7 @@ def init_mlp(key: Key, widths: Sequence[int]) -> MetaParams:
 
 
 def check_mlp(weights: MetaParams, widths: Sequence[int], argument: str) -> None:
-    """Check the names, the shapes and, outside of tracing, the finiteness of a perceptron's weights."""
+    """Check the names, the shapes and, unless they are traced, the finiteness of an MLP's weights."""
     expected = {}
     for i, (m, n) in enumerate(itertools.pairwise(widths)):
         expected |= {f"layer{i}/b": (n,), f"layer{i}/w": (m, n)}
@@ -44,7 +44,7 @@ def check_mlp(weights: MetaParams, widths: Sequence[int], argument: str) -> None
 
 
 def checksum(weights: MetaParams) -> str | None:
-    """The first 16 digits of the weights' SHA-256, or None while they are traced."""
+    """Return the first 16 hex digits of the weights' SHA-256, or None if they are traced."""
     digest = hashlib.sha256()
     for name, leaf in trees.named_leaves(weights).items():
         if isinstance(leaf, Tracer):
@@ -54,12 +54,12 @@ def checksum(weights: MetaParams) -> str | None:
 
 
 def cast(weights: MetaParams, dtype: Any) -> MetaParams:
-    """Return the weights in the precision that a layout of parameters computes in."""
+    """Cast the weights to `dtype`, that of a layout."""
     return jax.tree.map(lambda w: jnp.asarray(w, dtype), weights)
 
 
 def apply_mlp(weights: MetaParams, features: jax.Array) -> jax.Array:
-    """The perceptron on `features` (inputs, ...): (outputs, ...)."""
+    """Apply the MLP to `features` (inputs, ...); the result is (outputs, ...)."""
     hidden = features.reshape(features.shape[0], -1)
     for i in range(len(weights)):
         layer = weights[f"layer{i}"]

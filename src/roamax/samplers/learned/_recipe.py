@@ -1,4 +1,4 @@
-"""The complete recipe (Ma et al., 2015) with momentum and diagonal matrices: what learned D and Q share."""
+"""The complete recipe (Ma et al., 2015) with momentum and diagonal matrices D and Q."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ class Matrices(NamedTuple):
 
         Gamma_theta = -dQ/dr,     Gamma_r = dQ/dtheta + dD/dr,
 
-    of which only the diagonals of the Jacobians are meant.
+    where each derivative stands for the diagonal of the Jacobian.
     """
 
     q: Params
@@ -35,12 +35,12 @@ def recipe_step(
     epsilon: jax.Array,
     temperature: jax.Array,
 ) -> tuple[Params, Params]:
-    """One step, by the symplectic Euler method, of the recipe's equation for exp(-(U + |r|^2 / 2) / T):
+    """Take one symplectic Euler step of the recipe's dynamics for exp(-(U + |r|^2 / 2) / T):
 
         r     <- r - epsilon (Q grad U + D r - T Gamma_r) + N(0, 2 D epsilon T)
         theta <- theta + epsilon (Q r + T Gamma_theta)
 
-    The second line uses the new momentum, and Q as it was before the step.
+    The second line uses the new momentum but Q from before the step.
     """
 
     def kick(r: jax.Array, g: jax.Array, noise: jax.Array, q: jax.Array, d: jax.Array, gamma: jax.Array) -> jax.Array:

@@ -1,4 +1,4 @@
-"""Kinetic-L2E: a learned mean of the momentum, with a kinetic energy that exists by construction."""
+"""Kinetic-L2E: a learned mean of the momentum, and so a kinetic energy that exists by construction."""
 
 import math
 from typing import NamedTuple
@@ -36,28 +36,39 @@ def kinetic_l2e(
     output_scale: Scalar | None = None,
     differentiate_gradient: bool = False,
 ) -> Sampler:
-    """SGHMC with p(r | theta) = N(f(theta), I), the mean f a network applied to every parameter.
+    """Return SGHMC with p(r | theta) = N(f(theta), I), where f is a network applied to every parameter.
 
     The kinetic energy g(theta, r) = |r - f(theta)|^2 / 2 has, with J the Jacobian of f, the gradients
 
         grad_theta g = -J' (r - f),     grad_r g = r - f
 
-    (the factor 1/2 is what makes exp(-g) the unit normal; the momentum belongs into the first), and a step is
+    and a step is
 
         r     <- r - epsilon [grad U + grad_theta g + C (r - f)] + N(0, 2 C epsilon T)
         theta <- theta + epsilon (r - f)
 
-    with the *new* momentum in the second line. f sees theta and grad U / N, each divided by its root mean
-    square over the tensor, and is multiplied by `output_scale`. J' (r - f) is a vector-Jacobian product through
+    with the *new* momentum in the second line. The inputs of f are theta and grad U / N, each divided by its root mean
+    square over the tensor; its output is multiplied by `output_scale`. J' (r - f) is a vector-Jacobian product through
     the network and the root mean squares, which couple the parameters of a tensor.
 
-    What is guaranteed: the integral of exp(-g) over r is the same for every theta, so the chain samples the
-    posterior in the limit of small steps, whatever the weights, provided that J is the whole Jacobian. f moves
-    with theta through the gradient too: `differentiate_gradient=True` follows it, at the price of a
-    Hessian-vector product, and is exact. The default takes the gradient for a constant, as is usual for
-    learned optimizers: cheap, and biased as far as f listens to the gradient.
+    Guarantee: the integral of exp(-g) over r is the same for every theta, so in the limit of small steps the chain
+    samples the posterior, whatever the weights, provided that J is the full Jacobian. f depends on theta through the
+    gradient as well: `differentiate_gradient=True` accounts for that and is exact. The default treats the gradient as a
+    constant, as is usual for learned optimizers, which is cheap, but biased to the extent that f depends on it.
 
-    For arguments not named here see `l2e`.
+    Args:
+        posterior: The posterior to sample.
+        meta_params: The weights, as in `l2e`.
+        step_size: epsilon; None takes it, like `friction` and `output_scale`, from the weights' card, or else from
+            `DEFAULTS`.
+        friction: C.
+        temperature: T; 1 samples the posterior.
+        output_scale: The factor of f.
+        differentiate_gradient: Whether J includes the gradient's dependence on theta, at the cost of a Hessian-vector
+            product per step.
+
+    Returns:
+        The sampler.
     """
     weights = Weights.of(meta_params)
     _network.check_mlp(weights.meta_params, WIDTHS, weights.source)
@@ -77,7 +88,18 @@ def kinetic_l2e_family(
     output_scale: Scalar = DEFAULTS["output_scale"],
     differentiate_gradient: bool = False,
 ) -> LearnedSampler:
-    """The samplers that `kinetic_l2e` makes, as a family indexed by weights."""
+    """Return the family of `kinetic_l2e` samplers, indexed by their weights, for meta-training.
+
+    Args:
+        step_size: epsilon.
+        friction: C.
+        temperature: T; 1 samples the posterior.
+        output_scale: The factor of f.
+        differentiate_gradient: As in `kinetic_l2e`.
+
+    Returns:
+        Functions that draw weights, and that bind weights to a posterior.
+    """
     scalars = Scalars(step_size=step_size, friction=friction, temperature=temperature, output_scale=output_scale)
 
     def bind(meta_params: MetaParams, posterior: Posterior) -> Sampler:
@@ -121,7 +143,7 @@ def kinetic_l2e_family(
 def momentum_mean(
     meta_params: MetaParams, theta: Params, mean_gradient: Params, output_scale: jax.Array | float
 ) -> Params:
-    """f(theta), the mean of the momentum, with `mean_gradient` = grad U / N."""
+    """Return f(theta), the mean of the momentum, given `mean_gradient` = grad U / N."""
     layout = Groups.of(theta)
     weights = _network.cast(meta_params, layout.dtype)
     features = jnp.stack([layout.normalised(layout.pack(tree)) for tree in (theta, mean_gradient)])

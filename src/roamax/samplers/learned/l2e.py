@@ -22,7 +22,7 @@ DEFAULTS = {"step_size": math.sqrt(2e-5), "friction": 0.05, "output_scale": 1e-3
 
 
 class L2EState(NamedTuple):
-    """The position, its momentum and six running averages of its gradient by group, and the number of steps taken."""
+    """The position, its momentum and six running averages of its gradient per group, and the number of steps taken."""
 
     position: Params
     momentum: jax.Array
@@ -41,35 +41,35 @@ def l2e(
     passes: int = 2,
     mesh: Mesh | None = None,
 ) -> Sampler:
-    """SGHMC whose kinetic energy g(theta, r) is learned: a network gives its gradients alpha and beta.
+    """Return SGHMC with a learned kinetic energy g(theta, r), whose gradients alpha and beta a network computes.
 
         r     <- r - epsilon [grad U(theta) + alpha(theta, r) + C beta(theta, r)] + N(0, 2 C epsilon T)
         theta <- theta + epsilon beta(theta, r)
 
-    The second line evaluates the network again, at the new momentum; with `passes=1` it takes beta of the
-    first line instead, which costs half as much. The network sees nine features of each parameter: grad U / N,
-    theta, r and six running averages of grad U / N with decays .1 to .9999, each divided by its root mean
-    square over the tensor. Its outputs are multiplied by `output_scale`. The momentum starts at 0.
+    The second line evaluates the network again, at the new momentum; with `passes=1` it reuses beta from the first
+    line, at half the cost. The network has nine inputs per parameter: grad U / N, theta, r and six running averages of
+    grad U / N with decays from .1 to .9999, each divided by its root mean square over the tensor. Its outputs are
+    multiplied by `output_scale`. The momentum starts at 0.
 
-    What is guaranteed: if alpha and beta are the gradients of one function g for which the integral of
-    exp(-g(theta, r)) over r does not depend on theta, the chain samples the posterior in the limit of small
-    steps, as SGHMC does. Nothing makes a network keep to that. Its features hold the past, and it was trained
-    for predictions, so in general the chain's long-run distribution is *near* no known one; random weights
-    may also make it diverge. `roamax.diagnostics.stationarity` measures the bias of given weights on a target
-    that is known. `kinetic_l2e`, `precond_l2e` and `meta_sgmcmc` have guarantees, and their prices.
+    Guarantee: if alpha and beta are the gradients of one function g for which the integral of exp(-g(theta, r)) over r
+    does not depend on theta, the chain samples the posterior in the limit of small steps, as SGHMC does. Nothing
+    enforces this condition: the network's inputs include the past of the chain, and it was trained for predictions. In
+    general the stationary distribution is unknown, and with random weights the chain may diverge.
+    `roamax.diagnostics.stationarity` measures the bias of given weights on a known target. `kinetic_l2e`,
+    `precond_l2e` and `meta_sgmcmc` do have guarantees, at a price.
 
     Args:
-        posterior: What to sample.
-        meta_params: Weights; to `roamax.l2e` also a safetensors file of them, the name of a set that ships with the
-            package, or "pretrained" for the set that is meant for use.
-        step_size: epsilon. Like `friction` and `output_scale`, where it is None it comes from the weights' card, or is
-            that of the paper (`DEFAULTS`) if there is none.
+        posterior: The posterior to sample.
+        meta_params: The weights; `roamax.l2e` also takes a safetensors file, the name of a set that ships with the
+            package, or "pretrained" for the recommended set.
+        step_size: epsilon; None takes it, like `friction` and `output_scale`, from the weights' card, or else from
+            `DEFAULTS`, the paper's values.
         friction: C.
         temperature: T; 1 samples the posterior.
-        output_scale: What alpha and beta are multiplied by.
-        passes: How often a step evaluates the network, 1 or 2.
-        mesh: Devices that share momentum, averages and the network's work: each keeps the same number of groups of 64
-            parameters. The position is whole on every device, and the numbers are those of one device.
+        output_scale: The factor of alpha and beta.
+        passes: The number of network evaluations per step, 1 or 2.
+        mesh: Devices that share the momentum, the averages and the network's work: each holds an equal number of groups
+            of 64 parameters. The position is replicated, and results are the same as on one device.
 
     Returns:
         The sampler.
@@ -94,7 +94,19 @@ def l2e_family(
     passes: int = 2,
     mesh: Mesh | None = None,
 ) -> LearnedSampler:
-    """The samplers that `l2e` makes, as a family indexed by weights: what meta-training searches."""
+    """Return the family of `l2e` samplers, indexed by their weights, for meta-training.
+
+    Args:
+        step_size: epsilon.
+        friction: C.
+        temperature: T; 1 samples the posterior.
+        output_scale: The factor of alpha and beta.
+        passes: The number of network evaluations per step, 1 or 2.
+        mesh: Devices that share the work, as in `l2e`.
+
+    Returns:
+        Functions that draw weights, and that bind weights to a posterior.
+    """
     scalars = Scalars(step_size=step_size, friction=friction, temperature=temperature, output_scale=output_scale)
     check(passes in (1, 2), "passes", "be 1 or 2", passes)
 
@@ -138,7 +150,7 @@ def l2e_family(
 
 
 class Move(NamedTuple):
-    """What becomes of the network's outputs: base + of_alpha * alpha + of_beta * beta."""
+    """The update base + of_alpha * alpha + of_beta * beta."""
 
     base: jax.Array
     of_alpha: jax.Array
@@ -148,10 +160,10 @@ class Move(NamedTuple):
 def _bound_network(
     meta_params: MetaParams, output_scale: jax.Array, layout: Groups, state: L2EState, mean_gradient: jax.Array
 ) -> tuple[jax.Array, Callable[[jax.Array, Sequence[Move]], tuple[jax.Array, ...]]]:
-    """The running averages with the new gradient, and the network as a function of the momentum.
+    """Return the running averages with the new gradient, and the network as a function of the momentum.
 
-    The function gives the results of one or two moves. Alpha and beta are mixed in the network's last layer,
-    so that a move takes one output.
+    The function returns the results of one or two moves. Alpha and beta are combined in the network's last layer, so
+    that each move needs one output only.
     """
     theta = layout.pack(state.position)
     decays = jnp.asarray(DECAYS, layout.dtype)[:, None, None]

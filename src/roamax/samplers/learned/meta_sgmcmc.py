@@ -40,25 +40,34 @@ def meta_sgmcmc(
     d_clip: float = 100.0,
     gamma: Gamma = "autodiff",
 ) -> Sampler:
-    """The recipe's dynamics with learned diagonal matrices, for which no Hessian is needed:
+    """Return the recipe's dynamics with learned diagonal matrices Q and D, which need no Hessian:
 
         r     <- r - epsilon (Q grad U + D r - T Gamma_r) + N(0, 2 D epsilon T)
         theta <- theta + epsilon (Q r + T Gamma_theta)
         Gamma_theta = -dQ/dr,   Gamma_r = dQ/dtheta + dD/dr    (diagonals)
 
-    Q = clip(output) comes from a network with 10 hidden units that sees the energy and the momentum; D =
-    clip(|output|) from another that sees the gradient too. Momentum and gradient (grad U / N) are divided by
-    their root mean squares over the tensor. The energy is one number for all parameters: so divided it would
-    always be 1 or -1, and it enters as U / N.
+    Q = clip(output) comes from a network with 10 hidden units whose inputs are the energy and the momentum, and
+    D = clip(|output|) from another that takes the gradient too. Momentum and gradient (grad U / N) are divided by their
+    root mean squares over the tensor. The energy is one number for all parameters, which this would turn into 1 or -1,
+    so it enters as U / N instead.
 
-    Q depends on theta only through the energy, whose derivative is the gradient at hand, so the diagonals in
-    Gamma are exact and cheap: slopes of the networks, parameter by parameter, times those of their features.
-    `gamma="finite_difference"` takes the slopes as differences of two evaluations, as the method's authors do.
+    Q depends on theta only through the energy, whose derivative is the gradient at hand, so the diagonals in Gamma are
+    exact and cheap: derivatives of the networks, parameter by parameter, times those of their features.
 
-    What is guaranteed: the chain samples the posterior in the limit of small steps, whatever the weights. With
-    minibatches, the noise of energy and gradient inside Q and D comes on top of that of SGHMC.
+    Guarantee: in the limit of small steps the chain samples the posterior, whatever the weights. With minibatches, the
+    noise of energy and gradient inside Q and D adds to that of SGHMC.
 
-    For arguments not named here see `l2e`.
+    Args:
+        posterior: The posterior to sample.
+        meta_params: The weights, as in `l2e`.
+        step_size: epsilon; None takes it from the weights' card, or else from `DEFAULTS`.
+        temperature: T; 1 samples the posterior.
+        q_clip: Q is clipped to [-q_clip, q_clip].
+        d_clip: D is clipped to [0, d_clip].
+        gamma: How the networks are differentiated: "autodiff", or "finite_difference" as by the method's authors.
+
+    Returns:
+        The sampler.
     """
     weights = Weights.of(meta_params)
     check_weights(weights.meta_params, weights.source)
@@ -73,7 +82,7 @@ def meta_sgmcmc(
 
 
 def check_weights(meta_params: MetaParams, argument: str) -> None:
-    """Check that there are two networks, `q` and `d`, of the right sizes."""
+    """Check that the weights are those of two networks, `q` and `d`, of the right sizes."""
     names = sorted(meta_params) if isinstance(meta_params, dict) else [type(meta_params).__name__]
     check(names == sorted(WIDTHS), argument, "hold two networks, d and q", ", ".join(names) or "nothing")
     for name, widths in WIDTHS.items():
@@ -88,7 +97,18 @@ def meta_sgmcmc_family(
     d_clip: float = 100.0,
     gamma: Gamma = "autodiff",
 ) -> LearnedSampler:
-    """The samplers that `meta_sgmcmc` makes, as a family indexed by weights."""
+    """Return the family of `meta_sgmcmc` samplers, indexed by their weights, for meta-training.
+
+    Args:
+        step_size: epsilon.
+        temperature: T; 1 samples the posterior.
+        q_clip: Q is clipped to [-q_clip, q_clip].
+        d_clip: D is clipped to [0, d_clip].
+        gamma: How the networks are differentiated, as in `meta_sgmcmc`.
+
+    Returns:
+        Functions that draw weights, and that bind weights to a posterior.
+    """
     scalars = Scalars(step_size=step_size, temperature=temperature)
     check(q_clip > 0, "q_clip", "be > 0", q_clip)
     check(d_clip > 0, "d_clip", "be > 0", d_clip)
@@ -146,13 +166,13 @@ def meta_sgmcmc_family(
 
 
 def _slope(function: Callable[[jax.Array], jax.Array], features: jax.Array, index: int) -> jax.Array:
-    """d function / d features[index] for each parameter, for a function that treats parameters one by one."""
+    """Return d function / d features[index] for each parameter, for a function that acts on parameters one by one."""
     direction = jnp.zeros_like(features).at[index].set(1)
     return jax.jvp(function, (features,), (direction,))[1]
 
 
 def _difference(function: Callable[[jax.Array], jax.Array], features: jax.Array, index: int) -> jax.Array:
-    """`_slope` as a central difference. The step balances rounding against curvature."""
+    """Return `_slope` as a central difference, whose step balances rounding against curvature."""
     width = jnp.finfo(features.dtype).eps ** (1 / 3)
     ahead, behind = (function(features.at[index].add(sign * width)) for sign in (1, -1))
     return (ahead - behind) / (2 * width)

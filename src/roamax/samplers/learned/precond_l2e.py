@@ -1,4 +1,4 @@
-"""Precond-L2E: the ablation of L2E that learns the matrices D and Q of the recipe, not the kinetic energy."""
+"""Precond-L2E: an ablation of L2E that learns the matrices D and Q of the recipe instead of the kinetic energy."""
 
 import math
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ DEFAULTS = {"step_size": math.sqrt(2e-5), "friction": 0.05, "output_scale": 0.1}
 
 
 class PrecondL2EState(NamedTuple):
-    """The position, its momentum, running averages of the gradient by group, and the number of steps taken."""
+    """The position, its momentum, running averages of the gradient per group, and the number of steps taken."""
 
     position: Params
     momentum: Params
@@ -41,23 +41,35 @@ def precond_l2e(
     curvature: bool = True,
     decays: Sequence[float] = DECAYS,
 ) -> Sampler:
-    """The recipe's dynamics with learned diagonal matrices, Q = 1 + q and D = |C + d|:
+    """Return the recipe's dynamics with learned diagonal matrices Q = 1 + q and D = |C + d|:
 
         r     <- r - epsilon (Q grad U + D r - T Gamma_r) + N(0, 2 D epsilon T)
         theta <- theta + epsilon (Q r + T Gamma_theta)
         Gamma_theta = -dQ/dr,   Gamma_r = dQ/dtheta + dD/dr    (diagonals)
 
-    q and d are the outputs of one network, the size of L2E's and on its nine features, times `output_scale`;
-    all weights 0 is SGHMC. The diagonals in Gamma come from Jacobian-vector products with random signs v:
-    v * (J v) has the diagonal of J for its mean, and differs from it only by what couples parameters.
+    q and d are the outputs, times `output_scale`, of one network with the size and the nine inputs of L2E's; with all
+    weights 0 this is SGHMC. The diagonals in Gamma come from Jacobian-vector products with random signs v: the mean of
+    v * (J v) is the diagonal of J, and its noise comes only from coupling between parameters.
 
-    What is guaranteed: where Q and D are functions of theta and r, the chain samples the posterior in the
-    limit of small steps, whatever the weights. The gradient is a function of theta, and Gamma follows it
-    (a Hessian-vector product a step; `curvature=False` takes it for a constant, which is cheaper and biased).
-    Running averages are not: they hold the past, and Gamma sees only the share of the present in them, so with
-    them the guarantee is lost as far as Q and D listen to them. `decays=()` leaves them out.
+    Guarantee: if Q and D are functions of theta and r, then in the limit of small steps the chain samples the
+    posterior, whatever the weights. The gradient is a function of theta, and Gamma accounts for it. Running averages
+    are not: they hold the past, of which Gamma knows only the latest contribution, so the guarantee is lost to the
+    extent that Q and D depend on them. `decays=()` leaves them out.
 
-    For arguments not named here see `l2e`.
+    Args:
+        posterior: The posterior to sample.
+        meta_params: The weights, as in `l2e`.
+        step_size: epsilon; None takes it, like `friction` and `output_scale`, from the weights' card, or else from
+            `DEFAULTS`.
+        friction: C.
+        temperature: T; 1 samples the posterior.
+        output_scale: The factor of q and d.
+        curvature: Whether Gamma accounts for the gradient's dependence on theta, at the cost of a Hessian-vector
+            product per step; False is biased.
+        decays: The decays of the running averages of the gradient.
+
+    Returns:
+        The sampler.
     """
     weights = Weights.of(meta_params)
     _network.check_mlp(weights.meta_params, widths(decays), weights.source)
@@ -71,7 +83,7 @@ def precond_l2e(
 
 
 def widths(decays: Sequence[float]) -> tuple[int, ...]:
-    """The widths of the network for these running averages."""
+    """Return the widths of the network for these running averages."""
     for decay in decays:
         check(0 <= decay < 1, "decays", "be in [0, 1)", decay)
     return 3 + len(decays), 32, 32, 2
@@ -86,7 +98,19 @@ def precond_l2e_family(
     curvature: bool = True,
     decays: Sequence[float] = DECAYS,
 ) -> LearnedSampler:
-    """The samplers that `precond_l2e` makes, as a family indexed by weights."""
+    """Return the family of `precond_l2e` samplers, indexed by their weights, for meta-training.
+
+    Args:
+        step_size: epsilon.
+        friction: C.
+        temperature: T; 1 samples the posterior.
+        output_scale: The factor of q and d.
+        curvature: As in `precond_l2e`.
+        decays: The decays of the running averages of the gradient.
+
+    Returns:
+        Functions that draw weights, and that bind weights to a posterior.
+    """
     scalars = Scalars(step_size=step_size, friction=friction, temperature=temperature, output_scale=output_scale)
     network_widths = widths(decays)
 
@@ -143,7 +167,7 @@ def precond_l2e_family(
 def _gradient_along(
     posterior: Posterior, theta: Params, batch: Batch, direction: Params | None
 ) -> tuple[jax.Array, Params, Params]:
-    """Energy and gradient at theta, and the gradient's derivative along a direction, zeros where there is none."""
+    """Return energy, gradient, and the gradient's derivative along `direction`, zeros if that is None."""
     if direction is None:
         energy, gradient = posterior.energy_and_grad(theta, batch)
         return energy, gradient, trees.zeros_like(gradient)
