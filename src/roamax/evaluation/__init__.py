@@ -1,1 +1,1 @@
-"""From draws to numbers: predictions, metrics, diagnostics, geometry, and all of them for a run on disk."""
+"""Predictions, metrics, diagnostics and geometry of draws, and all of them for a run on disk."""

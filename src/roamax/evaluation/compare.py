@@ -1,4 +1,4 @@
-"""Methods on one task: what each gives, and what it costs in gradients and in time."""
+"""Several methods on one task: their scores, and their cost in gradients and in time."""
 
 import time
 from collections.abc import Callable
@@ -29,7 +29,7 @@ class Method(NamedTuple):
     gradients_per_step: int = 1
 
     def gradient_evaluations(self, task: Task) -> float:
-        """Return how many minibatch gradients the method takes, a gradient over all data counted by its examples."""
+        """Return the number of minibatch gradients, where a full-batch gradient counts by its number of examples."""
         steps = plan_draws(self.sampler, self.num_samples, self.burn_in, self.thinning)[-1]
         size = task.posterior.num_data if self.batch_size is None else self.batch_size
         return steps * self.gradients_per_step * size / task.batch_size
@@ -54,7 +54,7 @@ class Outcome(NamedTuple):
         return [metrics.nll(metrics.average(self.log_probs[: k + 1]), self.labels) for k in range(len(self.log_probs))]
 
     def record(self) -> dict[str, Any]:
-        """Return the outcome as JSON can hold it, without the predictions."""
+        """Return the outcome without its predictions, ready for JSON."""
         return {
             "method": self.name,
             **self.scores,
@@ -71,14 +71,14 @@ def run_method(
     """Run one method on a task and predict the task's test set.
 
     Args:
-        key: Decides the chain.
-        task: Its data must have classes.
+        key: The key of the chain.
+        task: A classification task.
         method: The sampler, and how its draws are taken.
-        out: A run folder to keep the draws in, from which a run that was stopped resumes.
-        progress: Whether to show a bar; None shows one on a terminal.
+        out: A run folder to keep the draws in, from which an interrupted run resumes.
+        progress: Whether to show a progress bar; None shows it on a terminal only.
 
     Returns:
-        The outcome. Its time is that of sampling, compilation included.
+        The outcome. Its time is that of sampling, including compilation.
     """
     begun = time.monotonic()
     draws = sample(
@@ -100,7 +100,7 @@ def run_method(
 
 
 def step_timer(sampler: Sampler, task: Task, steps: int = 10) -> Callable[[], float]:
-    """Return a function that runs `steps` steps on one batch, compiled beforehand, and returns the seconds per step."""
+    """Return a compiled function that runs `steps` steps on one batch and returns the seconds per step."""
     batch = jax.tree.map(lambda array: jnp.asarray(array[: task.batch_size]), task.train)
     key = jax.random.key(0)
     state = sampler.init(key, task.init(key))

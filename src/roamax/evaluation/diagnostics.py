@@ -1,12 +1,12 @@
-"""Have the chains mixed, and how many independent draws are the draws worth?
+"""Convergence diagnostics: mixing of chains, and effective sample sizes.
 
-`draws` is a `roamax.Draws` or a pytree of arrays with leading axes (chain, draw). Each statistic comes as a
-pytree of the same structure, one number per parameter. A parameter that never moved has no autocorrelation and
-no variance to compare: its statistics are NaN, and summaries leave it out and count it.
+`draws` is a `roamax.Draws` or a pytree of arrays with leading axes (chain, draw). Each statistic is a pytree of the
+same structure, one number per parameter. A parameter that never moved has no variance: its statistics are NaN, and
+summaries leave it out and count it.
 
-R-hat in the space of parameters misleads for neural networks: two chains may sit in mirror images of one function.
-`chain_rhat` looks within each chain, and `function_space` gives the outputs on a probe set, which every function
-here takes in the place of draws.
+R-hat in parameter space is misleading for neural networks: two chains may sit in symmetric copies of one function.
+`chain_rhat` compares parts of each chain, and `function_space` computes the outputs on a probe set, which every
+function here takes in place of draws.
 """
 
 from collections.abc import Callable
@@ -23,45 +23,61 @@ from roamax.numerics import trees
 from roamax.types import Params
 
 BLOCK_PARAMETERS = 2**16
-"""How many parameters are worked on at once."""
+"""The number of parameters processed at once."""
 
 
 def ess(draws: Any) -> Params:
-    """Compute the effective sample size of all chains together, by Geyer's initial monotone sequence."""
+    """Compute the effective sample size of all chains together, by Geyer's initial monotone sequence.
+
+    Args:
+        draws: The draws, at least 4 per chain.
+
+    Returns:
+        A pytree with one number per parameter.
+    """
     return _statistic(_ess, draws, min_samples=4)
 
 
 def ess_per_second(draws: Any, seconds_per_interval: float) -> float:
-    """Divide the sum of the effective sample sizes of all parameters by the time of one thinning interval.
+    """Compute the total effective sample size of all parameters per second of a thinning interval.
 
-    The sum grows with the network and with the number of draws: compare runs that share both.
+    It grows with the network and with the number of draws: compare only runs that share both.
 
     Args:
         draws: The draws.
         seconds_per_interval: The time between two draws of a chain.
+
+    Returns:
+        The sum of `ess` over parameters, divided by `seconds_per_interval`.
     """
     check(seconds_per_interval > 0, "seconds_per_interval", "be > 0", seconds_per_interval)
     return float(np.sum(_known(ess(draws)), dtype=np.float64)) / seconds_per_interval
 
 
 def rhat(draws: Any) -> Params:
-    """Compute rank-normalised R-hat over the halves of all chains, the larger of that of draws and of folded draws.
+    """Compute rank-normalised split R-hat, the maximum of those of the draws and of the folded draws.
 
-    Folding, |theta - median|, finds chains that agree in place and differ in width. One chain is compared
-    with itself, first half with second.
+    Folding, |theta - median|, detects chains that agree in location but differ in scale. With one chain, its first half
+    is compared with its second.
+
+    Args:
+        draws: The draws, at least 4 per chain.
+
+    Returns:
+        A pytree with one number per parameter.
     """
     return _statistic(_rhat, draws, min_samples=4)
 
 
 def chain_rhat(draws: Any, kappa: int = 2, *, rank_normalize: bool = True) -> Params:
-    """Compute cR-hat, the R-hat over consecutive parts of one chain,
+    """Compute cR-hat, the R-hat over consecutive parts of each chain,
 
         R = sqrt(((n - 1) / n W + B) / W),
 
     with n the length of a part, W the mean variance within the parts and B the variance of their means.
 
     Args:
-        draws: The draws. Those before the last `kappa * n` are left out where `kappa` does not divide their number.
+        draws: The draws. Where `kappa` does not divide their number, the earliest are left out.
         kappa: The number of parts.
         rank_normalize: Whether to replace draws by the normal quantiles of their ranks.
 
@@ -74,16 +90,22 @@ def chain_rhat(draws: Any, kappa: int = 2, *, rank_normalize: bool = True) -> Pa
 
 
 def share_under(statistic: Params, threshold: float = 1.1) -> float:
-    """Return the share of parameters whose statistic is under `threshold`; NaN where none is known."""
+    """Return the share of parameters whose statistic is below `threshold`; NaN if none is known."""
     values = _known(statistic)
     return float(np.mean(values < threshold)) if values.size else float("nan")
 
 
 def by_layer(statistic: Params) -> dict[str, dict[str, np.ndarray]]:
-    """Group the known values of a statistic by layer, `weights` and `biases` apart.
+    """Group the known values of a statistic by layer, with `weights` and `biases` separate.
 
-    A layer is what holds a leaf: `params/Dense_0` of `params/Dense_0/kernel`. A bias is a leaf called so (`b`,
-    `bias`, `beta`, `bias_hh`, ...) or, in a list or tuple, one of fewer axes than another of its layer.
+    A layer is the parent of a leaf: `params/Dense_0` of `params/Dense_0/kernel`. A bias is a leaf with such a name
+    (`b`, `bias`, `beta`, `bias_hh`, ...) or, in a list or tuple, a leaf with fewer axes than another of its layer.
+
+    Args:
+        statistic: A pytree of numbers, such as the result of `rhat`.
+
+    Returns:
+        For each layer, the values of its weights and of its biases.
     """
     layers: dict[str, dict[str, Any]] = {}
     for name, leaf in trees.named_leaves(statistic).items():
@@ -99,10 +121,10 @@ def by_layer(statistic: Params) -> dict[str, dict[str, np.ndarray]]:
 
 
 def function_space(apply_fn: Callable[[Params, Any], Any], draws: Any, x: Any) -> Any:
-    """Compute the outputs of every draw on a probe set, which the statistics take in the place of draws.
+    """Compute the outputs of every draw on a probe set, which the statistics take in place of draws.
 
     Args:
-        apply_fn: The network, `apply_fn(params, x)`. A softmax does not see a shift of all logits, so let it end in a
+        apply_fn: The network, `apply_fn(params, x)`. A softmax ignores a shift of all logits: end the network in a
             `log_softmax` where such a shift should not count.
         draws: The draws.
         x: The probe set.
@@ -122,15 +144,15 @@ def function_space(apply_fn: Callable[[Params, Any], Any], draws: Any, x: Any) -
 
 
 def summary(draws: Any, seconds_per_interval: float | None = None, kappa: int = 2) -> dict[str, Any]:
-    """Summarise the statistics, ready for JSON. What too few draws cannot tell is NaN.
+    """Summarise the statistics, ready for JSON. A statistic that needs more draws is NaN.
 
     Args:
         draws: The draws.
-        seconds_per_interval: The time between two draws of a chain; if given, `ess_per_second` is in the summary.
+        seconds_per_interval: The time between two draws of a chain; if given, the summary has `ess_per_second`.
         kappa: The number of parts of a chain for cR-hat.
 
     Returns:
-        Means and extremes over parameters, and the shares of parameters under 1.1.
+        Means and extremes over parameters, and the shares of parameters below 1.1.
     """
     positions = positions_of(draws)
     leaves = jax.tree.leaves(positions)
@@ -161,7 +183,14 @@ def summary(draws: Any, seconds_per_interval: float | None = None, kappa: int = 
 
 
 def positions_of(draws: Any) -> Params:
-    """Return the pytree of a `Draws`, or the pytree itself, checked: leading axes (chain, draw), all finite."""
+    """Return the positions of draws, after checking that they have leading axes (chain, draw) and are finite.
+
+    Args:
+        draws: A `roamax.Draws`, or a pytree of arrays.
+
+    Returns:
+        A pytree of NumPy arrays.
+    """
     positions = jax.tree.map(np.asarray, getattr(draws, "positions", draws))
     leaves = trees.named_leaves(positions)
     check(len(leaves) > 0, "draws", "hold at least one array", "an empty tree")
@@ -190,7 +219,7 @@ def _jitted_ess(block: jax.Array) -> jax.Array:
 
 
 def _rhat(block: np.ndarray) -> np.ndarray:
-    # blackjax has an R-hat of this kind in late versions only, in float32, and without the last draw of an odd number.
+    # blackjax has this R-hat in recent versions only, in float32, and drops the last of an odd number of draws.
     halves = _split(block, 2)
     folded = np.abs(halves - np.median(halves, axis=(0, 1)))
     larger = np.maximum(_reduction(_normal_scores(halves)), _reduction(_normal_scores(folded)))
@@ -209,13 +238,13 @@ def _chain_rhat(block: np.ndarray, kappa: int, rank_normalize: bool) -> np.ndarr
 def _reduction(parts: np.ndarray) -> np.ndarray:
     from blackjax.diagnostics import potential_scale_reduction
 
-    # Parts that stand still have no variance: 0 / 0 is NaN, and apart from each other their ratio is infinite.
+    # Constant parts have no variance: their ratio is 0 / 0, NaN, or infinite if they differ.
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(potential_scale_reduction(parts)).reshape(parts.shape[2:])
 
 
 def _split(block: np.ndarray, parts: int) -> np.ndarray:
-    """Cut each chain of (chain, draw, parameter) into equal parts; the earliest draws are left out if need be."""
+    """Split each chain of (chain, draw, parameter) into equal parts, without the earliest draws if need be."""
     num_chains, num_samples, count = block.shape
     length = num_samples // parts
     return block[:, num_samples - parts * length :].reshape(num_chains * parts, length, count)
@@ -231,9 +260,9 @@ def _normal_scores(parts: np.ndarray) -> np.ndarray:
 
 
 def _statistic(core: Callable[[np.ndarray], np.ndarray], draws: Any, min_samples: int) -> Params:
-    """Apply `core` to all parameters as (chain, draw, parameter), in blocks; cut its last axis into leaves again.
+    """Apply `core` to all parameters as (chain, draw, parameter), in blocks, and split its last axis into leaves again.
 
-    All leaves in one row, so that a network of many layers is not compiled for layer by layer.
+    Leaves are concatenated, so that nothing is compiled separately for each layer.
     """
     leaves, treedef = jax.tree.flatten(positions_of(draws))
     num_samples = leaves[0].shape[1]
@@ -249,7 +278,7 @@ def _statistic(core: Callable[[np.ndarray], np.ndarray], draws: Any, min_samples
 
 
 def _constant(block: np.ndarray) -> np.ndarray:
-    """Which parameters have one value in every draw of every chain."""
+    """Return which parameters have the same value in every draw of every chain."""
     return (block == block[:1, :1]).all(axis=(0, 1))
 
 

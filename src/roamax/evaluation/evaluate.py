@@ -1,6 +1,6 @@
-"""All that can be said of a run: scores, calibration, out-of-distribution and corrupted inputs, mixing, and geometry.
+"""Everything measured about a run: scores, calibration, out-of-distribution and corrupted inputs, mixing, geometry.
 
-A record is plain JSON, so that `metrics.json` holds it and a report can be made from it without the draws.
+A record is plain JSON: `metrics.json` holds it, and a report can be made from it without the draws.
 """
 
 import itertools
@@ -45,18 +45,18 @@ def evaluate(
 
     Args:
         run: The run.
-        ood: Names of data sets to tell apart from the run's own by the confidence of predictions.
+        ood: Names of out-of-distribution data sets, to be detected by the confidence of predictions.
         corrupt: Whether to measure accuracy on corrupted images.
-        reference: An npz file with another predictive to compare with.
-        draws: How many draws per chain to use, the first ones; None means all.
+        reference: An npz file with another predictive distribution to compare with.
+        draws: Use only the first so many draws per chain; None means all.
         data_dir: The folder of the data sets.
-        progress: Whether to show a bar; None shows it where standard error is a terminal.
+        progress: Whether to show a progress bar; None shows it on a terminal only.
 
     Returns:
-        A record that JSON can hold.
+        A record, ready for JSON.
     """
     positions = run.draws if draws is None else _first(run.draws, draws)
-    # What can be missing is looked for before anything that takes long.
+    # Files that may be missing are opened before anything slow.
     shape = np.shape(run.task.test[0])[1:]
     others = {name: as_shape(data.load(name, data_dir).x_test, shape, name) for name in ood}
     predictive = None if reference is None else read_predictive(Path(reference))
@@ -92,7 +92,7 @@ def evaluate(
 
 
 def space(task: Task, draws: Draws, *, batch_size: int = landscape.BATCH_SIZE) -> dict[str, Any]:
-    """Measure the geometry of up to ten draws of the first chain, as JSON holds it."""
+    """Measure the geometry of up to ten draws of the first chain, ready for JSON."""
     chosen = Draws.from_positions(trees.at(draws.positions, np.s_[:1, :10]))
     count = chosen.num_samples
     few = tuple(array[:SURFACE_IMAGES] for array in task.test)
@@ -112,7 +112,7 @@ def _first(draws: Draws, count: int) -> Draws:
 
 
 def _about(run: Run, draws: Draws) -> dict[str, Any]:
-    """Say what made the run, what it cost, and how well it mixed."""
+    """Return the run's provenance, its cost, and how well it mixed."""
     steps, interval = draws.steps, None
     if run.seconds_per_step is not None and len(steps) > 1:
         interval = run.seconds_per_step * (steps[-1] - steps[0]) / (len(steps) - 1)
@@ -155,7 +155,7 @@ def _traces(draws: Draws, log_probs: np.ndarray, labels: np.ndarray) -> dict[str
 
 
 def _ood(average: Any, others: np.ndarray) -> dict[str, Any]:
-    """Measure how well confidence tells the run's own test data from others."""
+    """Measure how well confidence separates the run's test data from out-of-distribution data."""
     histograms = {
         kind: np.histogram(probs.max(axis=1), BINS, (0.0, 1.0), density=True)[0].tolist()
         for kind, probs in (("known", np.exp(average)), ("foreign", others))
@@ -182,5 +182,5 @@ def _corrupted(
 
 
 def _as_lists(arrays: Any) -> Mapping[str, Any]:
-    """Return the fields of a named tuple of arrays as JSON holds them."""
+    """Return the fields of a named tuple of arrays, ready for JSON."""
     return {name: np.asarray(values).tolist() for name, values in arrays._asdict().items()}

@@ -1,4 +1,4 @@
-"""Images of one data set in the shape that a network trained on another takes."""
+"""Conversion of images to the input shape of a network that was trained on another data set."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ from roamax.errors import InputError
 
 
 def as_shape(x: np.ndarray, shape: tuple[int, ...], name: str) -> np.ndarray:
-    """Bring images to the height, width and channels that a network takes.
+    """Convert images to the height, width and channels that a network takes.
 
     Args:
-        x: The images, uint8 of shape (n, height, width, channels), or other inputs that have the right shape already.
+        x: The images, uint8 of shape (n, height, width, channels), or other inputs that already have the right shape.
         shape: The shape of one input of the network.
-        name: The name of the data, for an error.
+        name: The name of the data in errors.
     """
     if x.ndim != 4 or len(shape) != 3:
         if x.shape[1:] == shape:
@@ -30,7 +30,7 @@ def as_shape(x: np.ndarray, shape: tuple[int, ...], name: str) -> np.ndarray:
 
 
 def _resized(x: np.ndarray, height: int, width: int) -> np.ndarray:
-    """Interpolate linearly between pixels, which are blurred first where they get fewer."""
+    """Interpolate linearly between pixels, after a blur if the image shrinks."""
     from scipy.ndimage import gaussian_filter, zoom
 
     scales = height / x.shape[1], width / x.shape[2]

@@ -1,8 +1,8 @@
-"""Where draws lie: how far apart, with what between them, and how a sampler moves from one to the next.
+"""The geometry of draws: similarity, loss surfaces and barriers between them, and the lengths of a sampler's steps.
 
-`draws` is a `roamax.Draws` or a pytree with leading axes (chain, draw). Where draws have numbers, draw d of
-chain c is number c * num_samples + d. `data` is `(x, y)` with class labels, and `apply_fn(params, x)` gives logits.
-Everything comes as host arrays, ready to be plotted.
+`draws` is a `roamax.Draws` or a pytree with leading axes (chain, draw). Where draws are numbered, draw d of chain c has
+number c * num_samples + d. `data` is `(x, y)` with class labels, and `apply_fn(params, x)` returns logits. Results are
+host arrays, ready to be plotted.
 """
 
 import itertools
@@ -28,13 +28,20 @@ from roamax.sampling.loop import Step, unroll
 from roamax.types import Batch, Key, MetaParams, Params, Sampler, Weights
 
 BATCH_SIZE = 1024
-"""How many examples go through the network at once."""
+"""The default number of examples that go through the network at once."""
 
 ApplyFn = Callable[[Params, Any], jax.Array]
 
 
 def cosine_similarity(draws: Any) -> np.ndarray:
-    """Compute cos(theta_i, theta_j) = <theta_i, theta_j> / (|theta_i| |theta_j|) of all draws, a square matrix."""
+    """Compute cos(theta_i, theta_j) = <theta_i, theta_j> / (|theta_i| |theta_j|) for all pairs of draws.
+
+    Args:
+        draws: The draws.
+
+    Returns:
+        A square matrix.
+    """
     products: Any = 0.0
     for leaf in jax.tree.leaves(positions_of(draws)):
         rows = leaf.reshape(leaf.shape[0] * leaf.shape[1], -1).astype(np.float64)
@@ -60,7 +67,15 @@ class Plane(NamedTuple):
 def plane(first: Params, second: Params, third: Params) -> Plane:
     """Return the plane through three positions, in the basis of Garipov et al. (2018).
 
-    u points from the first to the second; v is the part of third - first that is orthogonal to u.
+    u points from the first to the second; v is the component of third - first orthogonal to u.
+
+    Args:
+        first: A position, a pytree of arrays.
+        second: Another position.
+        third: A position off the line through the other two.
+
+    Returns:
+        The plane.
     """
     to_second = jax.tree.map(lambda p, o: np.asarray(p, np.float64) - np.asarray(o, np.float64), second, first)
     to_third = jax.tree.map(lambda p, o: np.asarray(p, np.float64) - np.asarray(o, np.float64), third, first)
@@ -77,7 +92,7 @@ def plane(first: Params, second: Params, third: Params) -> Plane:
 
 
 class Surface(NamedTuple):
-    """Error and NLL at `error[i, j]`, of the position with coordinates (a[j], b[i])."""
+    """Error and NLL on a grid: `error[i, j]` and `nll[i, j]` belong to the position with coordinates (a[j], b[i])."""
 
     a: np.ndarray
     b: np.ndarray
@@ -95,15 +110,18 @@ def error_surface(
     margin: float = 0.25,
     batch_size: int = BATCH_SIZE,
 ) -> Surface:
-    """Compute the share of wrong predictions, and NLL, on a grid over the plane. One position is held at a time.
+    """Compute the error rate and NLL on a grid over the plane, with one position in memory at a time.
 
     Args:
         apply_fn: The network.
         plane: The plane through three positions.
         data: The examples, `(x, y)` with class labels.
         resolution: The number of positions along each axis.
-        margin: How far the grid reaches beyond the three positions on every side, in parts of their extent.
+        margin: How far the grid extends beyond the three positions on each side, as a fraction of their extent.
         batch_size: The number of examples that go through the network at once.
+
+    Returns:
+        The grid, its error rates and NLLs.
     """
     check(resolution == int(resolution) and resolution >= 2, "resolution", "be a whole number >= 2", resolution)
     check(margin >= 0, "margin", "be >= 0", margin)
@@ -136,15 +154,18 @@ def error_segments(
     resolution: int = 21,
     batch_size: int = BATCH_SIZE,
 ) -> Segments:
-    """Compute the share of wrong predictions, and NLL, on the segments between pairs of draws.
+    """Compute the error rate and NLL on the segments between pairs of draws.
 
     Args:
         apply_fn: The network.
         draws: The draws.
         data: The examples, `(x, y)` with class labels.
         pairs: The numbers of the draws of each pair; successive draws by default.
-        resolution: The number of positions on a segment.
+        resolution: The number of positions per segment.
         batch_size: The number of examples that go through the network at once.
+
+    Returns:
+        The error rates and NLLs along each segment, and their barriers.
     """
     positions = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), positions_of(draws))
     count = len(jax.tree.leaves(positions)[0])
@@ -163,11 +184,17 @@ def error_segments(
 
 
 def barrier(path: np.ndarray) -> np.ndarray:
-    """Compute the height of the barrier of values along a segment, the last axis: how far they rise over the chord,
+    """Compute the height of the barrier along a segment, the most that values rise above the chord,
 
         max_t [ f(t) - ((1 - t) f(0) + t f(1)) ] >= 0.
 
-    Two draws of one mode of a convex basin have none, whatever the difference of their own values.
+    Two draws in one convex basin have none, however different their own values are.
+
+    Args:
+        path: Values at equally spaced positions along the last axis.
+
+    Returns:
+        The heights, without the last axis.
     """
     t = np.linspace(0.0, 1.0, path.shape[-1])
     chord = (1 - t) * path[..., :1] + t * path[..., -1:]
@@ -175,7 +202,7 @@ def barrier(path: np.ndarray) -> np.ndarray:
 
 
 class StepNorms(NamedTuple):
-    """For each step, |theta_{t+1} - theta_t|^2 and the batch's mean NLL at theta_t."""
+    """|theta_{t+1} - theta_t|^2 and the batch's mean NLL at theta_t, for each step t."""
 
     squared_norm: np.ndarray | jax.Array
     nll: np.ndarray | jax.Array
@@ -191,7 +218,7 @@ def step_norms(
     num_steps: int,
     batch_size: int | None = None,
 ) -> StepNorms:
-    """Measure how far each step of a run moves, and how well the position it starts from fits its batch.
+    """Measure the squared length of each step of a run, and the NLL of its batch before the step.
 
     The run is the first chain of `roamax.sample` with the same key, position, data and batch size.
 
@@ -203,6 +230,9 @@ def step_norms(
         data: The data, as `roamax.sample` takes them.
         num_steps: The number of steps.
         batch_size: The number of examples per step; None means all data.
+
+    Returns:
+        One number of each kind per step.
     """
     check(num_steps == int(num_steps) and num_steps >= 1, "num_steps", "be a whole number >= 1", num_steps)
     keys = chain_keys(key, 1)
@@ -234,7 +264,7 @@ def step_norms(
 
 
 class Heads(NamedTuple):
-    """Magnitudes of the two outputs, each (fixed value, first axis, second axis)."""
+    """The magnitudes of the two outputs, each an array (fixed value, first axis, second axis)."""
 
     alpha: np.ndarray
     beta: np.ndarray
@@ -264,16 +294,19 @@ def network_contours(
 ) -> NetworkContours:
     """Compute |alpha| and |beta| of an L2E network over (gradient, momentum) and over (parameter, gradient).
 
-    Inputs are features as the network sees them, in units of their root mean square over a tensor. Every running
-    average of the gradient is taken to be the gradient itself.
+    Inputs are features as the network sees them, in units of their root mean square over a tensor. All running averages
+    of the gradient are set to the gradient itself.
 
     Args:
         meta_params: The weights, as `roamax.l2e` takes them.
         output_scale: The scale of the outputs, as `roamax.l2e` takes it.
-        limit: Grids reach from -limit to limit.
+        limit: Grids extend from -limit to limit.
         resolution: The number of values along each axis.
-        parameters: The values of the parameter that grids over (gradient, momentum) are computed for.
-        momenta: The values of the momentum that grids over (parameter, gradient) are computed for.
+        parameters: The values of the parameter for which grids over (gradient, momentum) are computed.
+        momenta: The values of the momentum for which grids over (parameter, gradient) are computed.
+
+    Returns:
+        The grids.
     """
     weights = pretrained.resolve(meta_params, "l2e")
     _network.check_mlp(weights.meta_params, WIDTHS, weights.source)
@@ -316,7 +349,7 @@ def _batches(data: Batch, batch_size: int) -> list[Batch]:
 
 
 def _score(apply_fn: ApplyFn, params: Params, batches: list[Batch]) -> tuple[float, float]:
-    """Compute the share of wrong predictions and the mean NLL; NaN logits count as wrong and make the NLL NaN."""
+    """Compute the error rate and the mean NLL; NaN logits count as errors and make the NLL NaN."""
     totals = np.sum([np.asarray(_batch_totals(apply_fn, params, x, y), np.float64) for x, y in batches], axis=0)
     wrong, nll = totals / sum(len(y) for _, y in batches)
     return wrong, nll

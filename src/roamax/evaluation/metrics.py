@@ -1,9 +1,9 @@
-"""How good predictions are, and how far draws differ, each as one number or one table.
+"""Metrics of predictions, and of how much draws disagree.
 
-`predictions` are the averaged predictive, (n, classes); `draw_predictions` are those of each draw,
-(draws, n, classes), where more leading axes (chain, draw) count as one. Both may be probabilities or
-log-probabilities. Prefer log-probabilities where a softmax may underflow: a probability of exactly 0 is
-taken at its word, so a label that has it costs an infinite loss. `labels` are whole numbers, (n,).
+`predictions` are the averaged predictive distribution, (n, classes); `draw_predictions` are those of each draw,
+(draws, n, classes), where several leading axes (chain, draw) are flattened into one. Both may be probabilities or
+log-probabilities. Prefer log-probabilities where a softmax may underflow: a label whose probability is exactly 0 has an
+infinite loss. `labels` are integers, (n,).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,18 +19,21 @@ from roamax.errors import InputError, check
 
 ROW_SUM_TOLERANCE = 1e-3
 BLOCK_ENTRIES = 4_000_000
-"""How many entries of (draws, n, classes) are worked on at once."""
+"""The number of entries of (draws, n, classes) processed at once."""
 
 
 def as_log_probs(predictions: ArrayLike, argument: str = "predictions") -> jax.Array:
     """Return log-probabilities, given probabilities or log-probabilities, with classes on the last axis.
 
-    The two are told apart by the sums of their rows, 1 for probabilities and at most 0 for
-    log-probabilities. Rows that are neither (logits, say) are an error.
+    The two are told apart by the sums of their rows: 1 for probabilities, at most 0 for log-probabilities. Rows that
+    are neither, such as logits, raise an error.
 
     Args:
         predictions: The predictions, of shape (n, classes) or with more leading axes.
-        argument: What an error calls them.
+        argument: The name of the predictions in errors.
+
+    Returns:
+        The log-probabilities, in the shape of `predictions`.
     """
     array = np.asarray(predictions)
     if array.dtype != np.float64:
@@ -68,7 +71,7 @@ def average(draw_predictions: ArrayLike) -> jax.Array:
 
 
 def accuracy(predictions: ArrayLike, labels: ArrayLike) -> float:
-    """Compute the share of labels that have the highest probability."""
+    """Compute the share of examples whose label has the highest probability."""
     return float(np.mean(np.asarray(_correct(*_with_labels(predictions, labels)))))
 
 
@@ -83,7 +86,7 @@ def brier(predictions: ArrayLike, labels: ArrayLike) -> float:
 
 
 class Reliability(NamedTuple):
-    """One row per bin of top confidence (lower, upper]; an empty bin has NaN for both means."""
+    """A table with one row per bin of top confidence (lower, upper]; both means of an empty bin are NaN."""
 
     lower: np.ndarray
     upper: np.ndarray
@@ -127,7 +130,7 @@ def mutual_information(draw_predictions: ArrayLike) -> jax.Array:
 def pairwise_kl(draw_predictions: ArrayLike) -> float:
     """Compute the mean over ordered pairs of distinct draws, and over examples, of KL(p_i || p_j).
 
-    One draw has no pairs: the answer is then NaN, not 0, which would say that draws agree.
+    A single draw has no pairs: the result is then NaN, not 0, which would mean that draws agree.
     """
     if _as_draws(draw_predictions).shape[0] == 1:
         return float("nan")
@@ -135,13 +138,13 @@ def pairwise_kl(draw_predictions: ArrayLike) -> float:
 
 
 def agreement(predictions: ArrayLike, reference: ArrayLike) -> float:
-    """Compute the share of examples on which two predictives put the same class on top."""
+    """Compute the share of examples for which two predictive distributions have the same most probable class."""
     log_p, log_q = _pair(predictions, reference)
     return float(np.mean(np.asarray(_correct(log_p, jnp.argmax(log_q, axis=-1)))))
 
 
 def total_variation(predictions: ArrayLike, reference: ArrayLike) -> float:
-    """Compute the mean total variation distance, sum_c |p_c - q_c| / 2, between two predictives."""
+    """Compute the mean total variation distance, sum_c |p_c - q_c| / 2, between two predictive distributions."""
     return float(_total_variation(*_pair(predictions, reference)))
 
 
@@ -149,11 +152,11 @@ def ood_auroc(in_predictions: ArrayLike, out_predictions: ArrayLike) -> float:
     """Compute the area under the ROC curve of out-of-distribution detection by the maximum softmax probability.
 
     Args:
-        in_predictions: Predictions on inputs like those of training, (n, classes).
+        in_predictions: Predictions on in-distribution inputs, (n, classes).
         out_predictions: Predictions on out-of-distribution inputs, (m, classes).
 
     Returns:
-        1 when every in-distribution input is more confident than every other one, 1/2 by chance.
+        1 if every prediction on in-distribution inputs is more confident than every other one, 1/2 by chance.
     """
     from sklearn.metrics import roc_auc_score
 
@@ -168,7 +171,7 @@ def by_corruption(
     labels: ArrayLike,
     metric: Callable[[ArrayLike, ArrayLike], float] = accuracy,
 ) -> dict[str, dict[int, float]]:
-    """Tabulate a metric, corruption by severity.
+    """Tabulate a metric by corruption and severity.
 
     Args:
         predictions: The predictions on each (corruption, severity).
@@ -176,7 +179,7 @@ def by_corruption(
         metric: The metric, a function of predictions and labels.
 
     Returns:
-        The metric by corruption and severity. The last row, "mean", is over the corruptions that have the severity.
+        The metric by corruption and severity. The last row, "mean", averages over the corruptions of each severity.
     """
     check(len(predictions) > 0, "predictions", "hold at least one (corruption, severity)", "none")
     table: dict[str, dict[int, float]] = {}
@@ -190,7 +193,12 @@ def by_corruption(
 def summary(draw_predictions: ArrayLike, labels: ArrayLike) -> dict[str, float]:
     """Compute `acc`, `nll`, `ece` and `brier` of the model average, and `kld`, the mean pairwise KL of its draws.
 
-    (n, classes) is taken as one draw, for which `kld` is NaN.
+    Args:
+        draw_predictions: The predictions of each draw; (n, classes) is one draw, for which `kld` is NaN.
+        labels: The labels, (n,).
+
+    Returns:
+        The metrics by name.
     """
     array = np.asarray(draw_predictions)
     draws = array[None] if array.ndim == 2 else array
@@ -205,25 +213,34 @@ def summary(draw_predictions: ArrayLike, labels: ArrayLike) -> dict[str, float]:
 
 
 def regression_summary(mean: ArrayLike, std: ArrayLike, y: ArrayLike) -> dict[str, float]:
-    """Compute `rmse`, `nll` and `coverage`, the share of targets in the central 95 % of N(mean, std^2)."""
+    """Compute `rmse`, `nll` and `coverage`, the share of targets in the central 95 % of N(mean, std^2).
+
+    Args:
+        mean: The predictive means.
+        std: The predictive standard deviations.
+        y: The targets.
+
+    Returns:
+        The metrics by name.
+    """
     return {"rmse": rmse(mean, y), "nll": gaussian_nll(mean, std, y), "coverage": coverage(mean, std, y)}
 
 
 def gaussian_nll(mean: ArrayLike, std: ArrayLike, y: ArrayLike) -> float:
-    """Compute the mean of -log N(y | mean, std^2), in nats, summed over the outputs of an example."""
+    """Compute the mean over examples of -log N(y | mean, std^2), in nats, summed over the outputs of an example."""
     means, stds, targets = _regression(mean, std, y)
     terms = 0.5 * np.square((targets - means) / stds) + np.log(stds) + 0.5 * np.log(2 * np.pi)
     return float(np.mean(np.sum(terms.reshape(len(terms), -1), axis=1)))
 
 
 def rmse(mean: ArrayLike, y: ArrayLike) -> float:
-    """Compute the root of the mean squared error."""
+    """Compute the root mean squared error."""
     means, _, targets = _regression(mean, 1.0, y)
     return float(np.sqrt(np.mean(np.square(targets - means))))
 
 
 def coverage(mean: ArrayLike, std: ArrayLike, y: ArrayLike, level: float = 0.95) -> float:
-    """Compute the share of targets in the central interval of N(mean, std^2) that should hold `level` of them."""
+    """Compute the share of targets in the central interval of N(mean, std^2) with probability `level`."""
     from scipy.stats import norm
 
     check(0 < level < 1, "level", "be between 0 and 1", level)
@@ -260,7 +277,7 @@ def _entropy(log_probs: jax.Array) -> jax.Array:
 
 @jax.jit
 def _mutual_information(log_probs: jax.Array) -> jax.Array:
-    # As the mean of KL(p_d || mean p), which cancels less than a difference of two entropies.
+    # As the mean of KL(p_d || mean p), which loses fewer digits to cancellation than a difference of two entropies.
     mean = _average(log_probs)
     gain = jnp.where(jnp.isneginf(log_probs), 0.0, log_probs - mean[None])
     return jnp.maximum(jnp.mean(jnp.sum(jnp.exp(log_probs) * gain, axis=-1), axis=0), 0.0)
@@ -268,11 +285,11 @@ def _mutual_information(log_probs: jax.Array) -> jax.Array:
 
 @jax.jit
 def _pairwise_kl(log_probs: jax.Array) -> jax.Array:
-    """The mean over ordered pairs, in time linear in draws.
+    """Compute the mean over ordered pairs, in time linear in the number of draws.
 
-    sum_ij p_i (log p_i - log p_j) = D sum_i (p_i - mean p)(log p_i - mean log p): the mean over pairs of
-    distinct draws is the covariance over draws of p and log p, summed over classes. Where one draw rules
-    out a class that another allows the divergence is infinite; where all rule it out it adds nothing.
+    sum_ij p_i (log p_i - log p_j) = D sum_i (p_i - mean p)(log p_i - mean log p): the mean over pairs of distinct draws
+    is the covariance over draws of p and log p, summed over classes. If one draw rules out a class that another allows,
+    the divergence is infinite; if all rule it out, it adds nothing.
     """
     ruled_out = jnp.isneginf(log_probs)
     probs, logs = jnp.exp(log_probs), jnp.where(ruled_out, 0.0, log_probs)
@@ -325,7 +342,7 @@ def _as_draws(draw_predictions: ArrayLike) -> np.ndarray:
 
 
 def _map_blocks(core: Callable[[jax.Array], jax.Array], draw_predictions: ArrayLike) -> jax.Array:
-    """Apply `core` to all draws of a block of examples at a time, so that copies in memory stay small."""
+    """Apply `core` to all draws of one block of examples at a time, to keep copies in memory small."""
     return jnp.concatenate([core(block) for block in _blocks(draw_predictions)])
 
 

@@ -15,11 +15,11 @@ from roamax.types import Params
 
 ApplyFn = Callable[[Params, Any], Any]
 BATCH_SIZE = 2048
-"""How many inputs go through the network at once: enough to keep two cores busy, few enough for a deep network."""
+"""The default number of inputs that go through the network at once: keeps two cores busy, suits a deep network."""
 
 
 class Normal(NamedTuple):
-    """Mean and standard deviation of a regression's predictive: a mixture over draws, summed up in two moments."""
+    """The mean and standard deviation of a regression's predictive distribution, a mixture over draws."""
 
     mean: np.ndarray
     std: np.ndarray
@@ -28,13 +28,12 @@ class Normal(NamedTuple):
 def predict(apply_fn: ApplyFn, draws: Draws | Iterable[Params], x: Any, *, batch_size: int = BATCH_SIZE) -> Any:
     """Compute the posterior predictive at inputs `x`, an average over all draws of all chains.
 
-    Memory depends neither on the number of draws nor on the number of inputs but for the result itself; each draw is
-    read once.
+    Apart from the result, memory depends neither on the number of draws nor on that of inputs; each draw is read once.
 
     Args:
-        apply_fn: The network, `apply_fn(params, x)`: logits, or a pair of a mean and a scale.
+        apply_fn: The network, `apply_fn(params, x)`, which returns logits, or a pair of a mean and a scale.
         draws: The draws, or any iterable of parameters.
-        x: The inputs, an array or a pytree of arrays with one leading length.
+        x: The inputs, an array or a pytree of arrays with a common leading length.
         batch_size: The number of inputs that go through the network at once.
 
     Returns:
@@ -63,12 +62,12 @@ def predict(apply_fn: ApplyFn, draws: Draws | Iterable[Params], x: Any, *, batch
 def predict_draws(
     apply_fn: ApplyFn, draws: Draws | Iterable[Params], x: Any, *, batch_size: int = BATCH_SIZE
 ) -> np.ndarray:
-    """Compute each draw's own log-probabilities, for what compares draws.
+    """Compute the log-probabilities of each draw, for metrics that compare draws.
 
     Args:
-        apply_fn: The network, `apply_fn(params, x)`, which gives logits.
+        apply_fn: The network, `apply_fn(params, x)`, which returns logits.
         draws: The draws, or any iterable of parameters.
-        x: The inputs, an array or a pytree of arrays with one leading length.
+        x: The inputs, an array or a pytree of arrays with a common leading length.
         batch_size: The number of inputs that go through the network at once.
 
     Returns:
@@ -85,13 +84,13 @@ def predict_draws(
 
 
 def _batches(x: Any, batch_size: int) -> list[Any]:
-    """Cut inputs into batches of one size, the last one padded with its last row, so that one program serves all."""
+    """Split inputs into batches of one size, the last padded with its last row, so that one program serves all."""
     check(batch_size >= 1, "batch_size", "be a whole number >= 1", batch_size)
     length = trees.leading_length(x, "x")
     size = min(batch_size, length)
 
     def cut(start: int) -> Any:
-        # Rows that are picked one by one are copied several times as slowly as a stretch of them.
+        # Gathering rows by index is several times slower than copying a slice.
         is_short = start + size > length
         rows = np.minimum(np.arange(start, start + size), length - 1) if is_short else slice(start, start + size)
         return jax.tree.map(lambda array: jnp.asarray(array[rows]), x)
@@ -102,7 +101,7 @@ def _batches(x: Any, batch_size: int) -> list[Any]:
 class _Moments(NamedTuple):
     """Running moments of the draws' means, by Welford's method, relative to the first draw's.
 
-    A second moment minus a squared mean would lose the variance to rounding where targets are far from 0.
+    A second moment minus a squared mean would lose the variance to rounding if targets are far from 0.
     """
 
     first: jax.Array
@@ -125,7 +124,7 @@ def _begin(apply_fn: ApplyFn, params: Params, x: Any) -> Any:
 
 @partial(jax.jit, static_argnums=0, donate_argnums=3)
 def _add(apply_fn: ApplyFn, params: Params, x: Any, total: Any, count: jax.Array | int) -> Any:
-    """Add the draw of number `count`, counted from 1."""
+    """Add draw number `count`, counted from 1."""
     output = apply_fn(params, x)
     if not isinstance(output, tuple):
         return total + jax.nn.softmax(output)

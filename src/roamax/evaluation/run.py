@@ -1,4 +1,4 @@
-"""What `roamax evaluate` and `roamax report` read: runs, another predictive, records of runs measured before."""
+"""The input of `roamax evaluate` and `roamax report`: runs, other predictive distributions, records of earlier runs."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -16,7 +16,7 @@ from roamax.tasks import Task, TaskSpec, build
 
 
 class Run(NamedTuple):
-    """A run folder read back: what made it, its task, its draws so far, and the seconds that they took if known."""
+    """A run read from its folder: its configuration, task, draws so far, and the seconds they took, if known."""
 
     folder: Path
     config: Mapping[str, Any]
@@ -26,7 +26,7 @@ class Run(NamedTuple):
 
     @property
     def seconds_per_step(self) -> float | None:
-        """The time of a step, if it is known."""
+        """The time per step, if it is known."""
         return None if self.seconds is None else self.seconds / self.draws.steps[-1]
 
 
@@ -63,13 +63,13 @@ def read_record(path: Path) -> dict[str, Any]:
     record = files.read_json(path)
     if not isinstance(record, dict):
         raise FileError(f"{path} is damaged: it is not a record of `roamax evaluate`. Remove it to measure anew.")
-    if "num_draws" in record:  # as records of before call it
+    if "num_draws" in record:  # the name in older records
         record["num_samples"] = record.pop("num_draws")
     return record
 
 
 def names_of(records: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return a name for each run of a comparison: its sampler, with the folder's name where samplers repeat."""
+    """Return a name for each run of a comparison: its sampler, with the folder's name if several have the same."""
     records = list(records)
     samplers = [str(record["sampler"].get("name", record["run"])) for record in records]
     return [

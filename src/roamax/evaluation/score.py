@@ -1,4 +1,4 @@
-"""One measure of draws on a task, for classes or for real targets."""
+"""Scores of draws on a task, for classification and regression."""
 
 from collections.abc import Iterable
 
@@ -17,7 +17,7 @@ def score(task: Task, draws: Draws | Iterable[Params]) -> dict[str, float]:
     """Compute the metrics of the averaged prediction on the task's test set.
 
     Returns:
-        `metrics.summary` for classes, `metrics.regression_summary` for real targets.
+        `metrics.summary` for classification, `metrics.regression_summary` for regression.
     """
     x, y = task.test
     if task.is_regression:
@@ -27,14 +27,14 @@ def score(task: Task, draws: Draws | Iterable[Params]) -> dict[str, float]:
 
 
 def by_draws(log_probs: np.ndarray, labels: np.ndarray) -> dict[str, list[float]]:
-    """Compute scores of the average over the first 1, 2, ..., 10 draws, then of numbers that grow faster, and of all.
+    """Compute scores of the average over the first 1, 2, ..., 10 draws, then over larger round numbers, and over all.
 
     Args:
         log_probs: Each draw's log-probabilities, (draws, n, classes).
-        labels: The right classes, (n,).
+        labels: The labels, (n,).
 
     Returns:
-        The numbers of draws, and the scores `acc`, `nll` and `ece` for each: the paper's main figure.
+        The numbers of draws, and the scores `acc`, `nll` and `ece` for each, as in the paper's main figure.
     """
     most = len(log_probs)
     counts = sorted({*range(1, min(most, 10) + 1), *(k for k in ROUND_NUMBERS if k < most), most})

@@ -1,7 +1,7 @@
-"""How far a sampler's long-run distribution is from a target that is known.
+"""The distance of a sampler's stationary distribution from a known target.
 
-Chains start from draws of the target and see exact gradients, so what is measured is where the sampler drifts to at its
-settings, not how fast it gets there.
+Chains start from draws of the target and see exact gradients, so what is measured is the bias of the sampler at its
+settings, not how fast it converges.
 """
 
 from collections.abc import Callable
@@ -22,15 +22,15 @@ from roamax.types import Key, Params, Sampler
 SamplerOf = Callable[[Posterior], Sampler]
 BIAS_MOMENTS = 100
 MOST_MOMENTS = 5000
-"""How many positions of each chain are looked at; all of them if there are no more."""
+"""The most positions per chain that are looked at."""
 
 
 class Bias(NamedTuple):
     """Errors in standard deviations of the target, over the watched functions.
 
     `mean` is the root mean square error of the mean, `deviation` the geometric mean of the ratio of standard
-    deviations, `distance` the mean Wasserstein distance, and `floor` that of as many exact draws from the others:
-    what no measurement of this length can see. All are NaN where a chain diverged.
+    deviations, `distance` the mean Wasserstein distance, and `floor` that between two halves of the exact draws, below
+    which this measurement resolves nothing. All are NaN if a chain diverged.
     """
 
     mean: float
@@ -47,10 +47,10 @@ def bias(
     Args:
         sampler: A function that makes the sampler of a posterior.
         target: The target, with draws of it to compare with.
-        key: Decides where chains start and how they move.
+        key: The key of the chains.
         num_chains: The number of chains.
         burn_in: The number of steps before the chains are looked at.
-        num_steps: The number of steps of each chain after that, at least 200.
+        num_steps: The number of steps per chain after that, at least 200.
     """
     check(num_steps >= 200, "num_steps", "be >= 200", num_steps)
     reference = np.asarray(jax.vmap(target.watch)(target.draws), np.float64)
@@ -80,27 +80,27 @@ def stationarity(
     burn_in: int = 1000,
     num_steps: int = 5000,
 ) -> dict[str, float]:
-    """Measure how far a sampler's long-run distribution is from a Gaussian that is the exact answer.
+    """Measure how far a sampler's stationary distribution is from a Gaussian target.
 
         stationarity(lambda posterior: roamax.l2e(posterior, weights, step_size=0.01), jax.random.key(0))
 
-    Gradients are exact and chains start from draws of the target, so what is seen is the sampler's own bias at its
-    settings.
+    Gradients are exact and chains start from draws of the target, so the result is the bias of the sampler itself at
+    its settings.
 
     Args:
         sampler: A function that makes the sampler of a posterior, here N(mean, covariance) over one vector.
-        key: Decides where chains start and how they move.
+        key: The key of the chains.
         mean: The mean; zero by default.
         covariance: The covariance; by default that of 64 numbers with correlations .5 ** |i - j|.
-        num_data: The number of data that the posterior is said to come from.
+        num_data: The number of data that the posterior claims to have.
         num_chains: The number of chains.
         burn_in: The number of steps before moments are taken.
-        num_steps: The number of steps of each chain after that.
+        num_steps: The number of steps per chain after that.
 
     Returns:
         In units of the target's standard deviations: `mean_error` and `covariance_error`, the largest errors of an
-        entry; `variance_ratio`, the mean ratio of a variance to the right one; and `monte_carlo_error`, the standard
-        error of an entry of the mean, below which nothing can be seen. All are NaN where a chain diverged.
+        entry; `variance_ratio`, the mean ratio of a variance to the true one; and `monte_carlo_error`, the standard
+        error of an entry of the mean, below which nothing can be resolved. All are NaN if a chain diverged.
     """
     covariance = targets.correlated(64) if covariance is None else np.asarray(covariance, float)
     mean = np.zeros(len(covariance)) if mean is None else np.asarray(mean, float)
@@ -135,7 +135,7 @@ def long_run(
     num_steps: int,
     most_moments: int = MOST_MOMENTS,
 ) -> np.ndarray:
-    """Return what is watched along every chain after burn-in, an array (chain, moment, watched function)."""
+    """Return the watched functions along every chain after burn-in, an array (chain, moment, watched function)."""
     sampler = sampler_of(target.posterior)
     every = max(1, num_steps // most_moments)
     start_key, chain_key = jax.random.split(key)

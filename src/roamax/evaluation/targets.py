@@ -1,4 +1,4 @@
-"""Targets whose long-run answers are known, by exact draws or by long NUTS."""
+"""Targets with reference draws, exact or from long runs of NUTS."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -13,11 +13,11 @@ from roamax.sampling.runner import sample
 from roamax.types import Batch, Key, Params
 
 NUM_SAMPLES = 4096
-"""How many exact draws of a target there are."""
+"""The number of exact draws of a target."""
 
 
 class Target(NamedTuple):
-    """A posterior with its data, draws of it (one leading axis), and the functions of a position that are watched."""
+    """A posterior with its data, reference draws (one leading axis), and the functions of a position to watch."""
 
     posterior: Posterior
     data: Batch
@@ -40,7 +40,7 @@ def gaussian(
     num_data: int = 1,
     num_samples: int = NUM_SAMPLES,
 ) -> Target:
-    """N(mean, covariance), said to come from `num_data` data; by default N(0, `correlated(dim)`)."""
+    """Return N(mean, covariance), as the posterior of `num_data` data; by default N(0, `correlated(dim)`)."""
     covariance = correlated(dim) if covariance is None else covariance
     centre = jnp.zeros(len(covariance)) if mean is None else jnp.asarray(mean, float)
     precision, root = jnp.asarray(np.linalg.inv(covariance), float), jnp.asarray(np.linalg.cholesky(covariance), float)
@@ -53,7 +53,7 @@ def gaussian(
 
 
 def funnel(key: Key, dim: int = 9) -> Target:
-    """Neal's funnel, made milder: v ~ N(0, 1), and `dim` numbers ~ N(0, exp(v))."""
+    """Return a mild version of Neal's funnel: v ~ N(0, 1), and `dim` numbers ~ N(0, exp(v))."""
     v_key, x_key = jax.random.split(key)
     v = jax.random.normal(v_key, (NUM_SAMPLES, 1))
     x = jnp.exp(v / 2) * jax.random.normal(x_key, (NUM_SAMPLES, dim))
@@ -66,7 +66,7 @@ def funnel(key: Key, dim: int = 9) -> Target:
 
 
 def mixture(key: Key, dim: int = 4, distance: float = 3.0) -> Target:
-    """Two unit Gaussians of equal weight, `distance` apart along each axis divided by sqrt(dim)."""
+    """Return two unit Gaussians of equal weight whose centres are `distance` apart."""
     side_key, x_key = jax.random.split(key)
     centre = jnp.full(dim, distance / 2 / dim**0.5)
     sides = jnp.where(jax.random.bernoulli(side_key, shape=(NUM_SAMPLES, 1)), 1.0, -1.0)
@@ -78,7 +78,7 @@ def mixture(key: Key, dim: int = 4, distance: float = 3.0) -> Target:
 
 
 def network(key: Key, hidden: int = 8, num_data: int = 40, num_samples: int = 500) -> Target:
-    """The predictions of a small network on a noisy sine with a gap, against eight chains of NUTS."""
+    """Return the predictions of a small network on a noisy sine with a gap, with eight chains of NUTS as reference."""
     x = np.concatenate([np.linspace(-2, -0.6, num_data // 2), np.linspace(0.4, 2, num_data - num_data // 2)])
     noise = np.asarray(jax.random.normal(jax.random.fold_in(key, 0), x.shape))
     data = jnp.asarray(x[:, None], float), jnp.asarray(np.sin(2 * x) + 0.2 * noise, float)

@@ -1,8 +1,7 @@
 """Minibatches from arrays on the device, arrays in files, a function of the step, or an iterator.
 
-A source gives *windows*: a stretch of steps, and the arrays on the device from which each of those steps takes its
-batch. Which examples a step sees follows from keys and the step alone, so a run resumes without anything saved of its
-loader.
+A source returns *windows*: a range of steps, and the device arrays from which each of those steps takes its batch.
+Which examples a step sees depends only on keys and the step, so a run resumes without any saved loader state.
 """
 
 import math
@@ -20,16 +19,16 @@ from roamax.numerics import trees
 from roamax.types import Batch, Key
 
 DEVICE_BYTES = 2 * 1024**3
-"""Arrays larger than this in all are streamed from where they are instead of copied to the device."""
+"""The total size above which arrays are streamed from the host instead of copied to the device."""
 WINDOW_BYTES = 64 * 1024**2
-"""How much a window of streamed batches may hold."""
+"""The most that a window of streamed batches may hold."""
 WINDOW_INDICES = 2**15
-"""How many shuffled indices a window aims at: enough to make the host's part rare, few enough that a short run does not
-wait for orders that it never uses."""
+"""The target number of shuffled indices per window: enough that the host rarely has to act, few enough that a short run
+does not wait for permutations that it never uses."""
 
 
 class Window(NamedTuple):
-    """Steps [start, stop), and the arrays that their batches are taken from: of all chains, and of each chain."""
+    """Steps [start, stop), and the arrays that their batches come from: shared by all chains, and per chain."""
 
     start: int
     stop: float
@@ -53,7 +52,7 @@ class BatchSource(Protocol):
 
 
 class WithReplacement(NamedTuple):
-    """Each example of each batch drawn independently."""
+    """Batches whose examples are drawn independently."""
 
     length: int
     batch_size: int
@@ -68,16 +67,16 @@ class WithReplacement(NamedTuple):
 
 
 class ShuffledEpochs(NamedTuple):
-    """Every example at most once per epoch, in another order for each epoch and chain.
+    """Every example at most once per epoch, in a new order for each epoch and chain.
 
-    The examples left over when the length is no multiple of the batch size sit out that epoch.
+    Where the batch size does not divide the length, the examples left over are skipped in that epoch.
     """
 
     length: int
     batch_size: int
 
     def window(self, step: int, keys: Key) -> Window:
-        """Return a few epochs' orders for every chain."""
+        """Return the permutations of a few epochs for every chain."""
         epoch_steps = self.length // self.batch_size
         epochs = max(1, WINDOW_INDICES // self.length)
         start = step - step % (epochs * epoch_steps)
@@ -100,7 +99,7 @@ class FullBatch(NamedTuple):
 
     @property
     def read(self) -> Callable[..., Batch]:
-        """Take all of it."""
+        """Return all data at every step."""
         return _read_whole
 
     def window(self, step: int, keys: Key) -> Window:
@@ -159,7 +158,7 @@ class Called(NamedTuple):
         return _read_shared
 
     def window(self, step: int, keys: Key) -> Window:
-        """Call for the batches of the next few steps; a resumed run asks for none before `step`."""
+        """Call the function for the next few steps; a resumed run requests no batch before `step`."""
         stop = min(step + self.window_steps, self.num_steps)
         batches = [self.function(i) for i in range(step, stop)]
         batches += [batches[-1]] * (self.window_steps - len(batches))
@@ -189,7 +188,7 @@ def _read_shared(shared: Any, per_chain: Any, key: Key, step: jax.Array, start: 
 def batch_source(
     data: Any, batch_size: int | None, num_steps: int, *, replacement: bool = False, resumed_at: int = 0
 ) -> BatchSource:
-    """Return the source for data as `roamax.sample` takes them.
+    """Return the batch source for data as `roamax.sample` takes them.
 
     Args:
         data: A pytree of arrays, a function of the step, or an iterator of batches.
@@ -219,7 +218,7 @@ def batch_source(
 
 
 class _FromIterator:
-    """An iterator as a function of the step, which it has to be asked for in order."""
+    """An iterator as a function of the step, to be called for one step after the other."""
 
     def __init__(self, iterator: Iterator[Batch]):
         self.iterator = iterator

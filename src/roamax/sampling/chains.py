@@ -1,4 +1,4 @@
-"""The chains of a run where they are computed: their keys, their states on the devices, and whether they diverged."""
+"""The chains of a run on their devices: keys, states, and checks for divergence."""
 
 from typing import Any, NamedTuple
 
@@ -29,14 +29,14 @@ def chain_keys(key: Key, num_chains: int) -> ChainKeys:
 
 
 class _Group(NamedTuple):
-    """Chains that run on one device, in one compiled call. The only group stays where JAX puts it: device None."""
+    """Chains that run on one device, in one compiled call. A single group stays where JAX puts it: device None."""
 
     device: Any
     chains: slice
 
     def place(self, tree: Any) -> Any:
         """Return a copy on the device of this group's part of a tree with chains along the leading axis."""
-        # A copy in any case: segments take over the memory of their states, and the caller keeps his own.
+        # Always a copy: segments donate their states' buffers, and the caller's arrays must stay valid.
         part = trees.at(tree, self.chains)
         if self.device is None:
             return jax.tree.map(jnp.array, part)
@@ -44,7 +44,7 @@ class _Group(NamedTuple):
 
 
 class Chains:
-    """All chains of a run, moved by compiled segments, in equal groups on as many local devices as divide them."""
+    """All chains of a run, advanced by compiled segments, in equal groups on as many local devices as divide them."""
 
     def __init__(self, sampler: Sampler, keys: ChainKeys, states: Any, source: BatchSource):
         num_chains = len(keys.step)
@@ -57,11 +57,11 @@ class Chains:
         self._ends: list[Segment] = []
 
     def advance(self, step: int, stop: int) -> int:
-        """Run all chains from `step` to `stop`, or to the end of a window of batches; return where they are now."""
+        """Run all chains from `step` to `stop`, or to the end of the window of batches; return the step reached."""
         if self._window is None or step >= self._window.stop:
             self._window = self._source.window(step, self._data_keys)
             shared, per_chain = self._window.shared, self._window.per_chain
-            # Batches are only read, so the only group takes them as they are.
+            # Batches are only read, so a single group takes them as they are.
             is_alone = self._groups[0].device is None
             self._batches = (
                 [(shared, per_chain)]
@@ -89,11 +89,11 @@ class Chains:
 
     @property
     def energies(self) -> np.ndarray:
-        """The energy that each chain's last step started from."""
+        """Each chain's energy before its last step."""
         return _on_host([end.energies for end in self._ends])
 
     def divergence(self, step: int) -> str | None:
-        """Say which chain has left the finite numbers by `step`, when, and the tensors that it shows in, if one has."""
+        """Return a message with the first diverged chain, its step and its non-finite tensors, or None if none has."""
         bad_steps = _on_host([end.bad_steps for end in self._ends])
         finite = _on_host([end.finite for end in self._ends])
         bad = (bad_steps >= 0) | ~np.all(list(finite.values()), axis=0)
@@ -120,5 +120,5 @@ def _groups(num_chains: int) -> list[_Group]:
 
 
 def _on_host(parts: list[Any]) -> Any:
-    """Return one tree of host arrays from those of the groups."""
+    """Concatenate the trees of the groups into one tree of host arrays."""
     return jax.tree.map(lambda *leaves: np.concatenate([np.asarray(leaf) for leaf in leaves]), *parts)

@@ -20,9 +20,9 @@ FORMAT = 1
 class Draws:
     """The draws of one or several chains, in memory or on disk.
 
-    `draws.positions` is a pytree with leading axes (chain, draw); iterating goes over single positions, draw by draw
-    and chain by chain, and holds one of them at a time when they are on disk. `len(draws)` is the number of positions
-    in all, `draws[chain, draw]` is one of them.
+    `draws.positions` is a pytree with leading axes (chain, draw); iterating yields single positions, draw by draw and
+    chain by chain, with one at a time in memory when they are on disk. `len(draws)` is the total number of positions;
+    `draws[chain, draw]` is one of them.
     """
 
     def __init__(self, store: "Store"):
@@ -34,7 +34,10 @@ class Draws:
 
         Args:
             positions: A pytree of arrays with leading axes (chain, draw).
-            steps: How many steps the chains had taken at each draw; 1, 2, 3, ... by default.
+            steps: The number of steps before each draw; 1, 2, 3, ... by default.
+
+        Returns:
+            The draws.
         """
         leaves = jax.tree.leaves(positions)
         shapes = {np.shape(leaf)[:2] for leaf in leaves}
@@ -52,7 +55,10 @@ class Draws:
 
         Args:
             folder: The folder, `out` of `roamax.sample`.
-            like: A pytree of the draws' structure. Without it they come as nested dictionaries.
+            like: A pytree with the structure of a draw. Without it, draws are nested dictionaries.
+
+        Returns:
+            The draws, each of which is read, and checked against its checksum, when it is needed.
         """
         return cls(FolderStore(Path(folder) / "draws", like=like))
 
@@ -68,7 +74,7 @@ class Draws:
 
     @property
     def steps(self) -> list[int]:
-        """How many steps the chains had taken at each draw."""
+        """The number of steps before each draw."""
         return list(self._store.steps)
 
     def __len__(self) -> int:
@@ -112,7 +118,7 @@ class Draws:
 
 
 class Store(Protocol):
-    """Where draws are kept. All chains draw at the same steps."""
+    """A place to keep draws. All chains draw at the same steps."""
 
     num_chains: int
     steps: list[int]
@@ -145,9 +151,9 @@ class MemoryStore:
 
 
 class FolderStore:
-    """Draws as files, one per draw and chain, each listed with its checksum once it is wholly written.
+    """Draws as files, one per draw and chain, each listed with its checksum once it is fully written.
 
-    A file that `manifest.json` does not list does not exist.
+    A file that `manifest.json` does not list is ignored.
     """
 
     def __init__(self, folder: Path, num_chains: int | None = None, like: Params | None = None):
@@ -160,7 +166,7 @@ class FolderStore:
             self._write_manifest(num_chains, [])
         self.num_chains, self._entries = self._read_manifest()
         if num_chains not in (None, self.num_chains):
-            raise FileError(f"{self._manifest} is damaged: it is of {self.num_chains} chains, not {num_chains}.")
+            raise FileError(f"{self._manifest} is damaged: it lists {self.num_chains} chains, not {num_chains}.")
         self.steps = [draw[0]["step"] for draw in self._entries]
 
     def _write_manifest(self, num_chains: int, entries: list[list[dict[str, Any]]]) -> None:
@@ -181,7 +187,7 @@ class FolderStore:
         raise FileError(f"{self._manifest} is damaged: it is not a list of draws. Restore it, or remove the folder.")
 
     def add(self, positions: Params, step: int) -> None:
-        """Write one draw of every chain, then list it. A draw that is listed already is left as it is."""
+        """Write one draw of every chain, then list it. A draw that is already listed is left as it is."""
         if step in self.steps:
             return
         leaves = trees.named_leaves(positions)
@@ -203,7 +209,7 @@ class FolderStore:
         tensors = files.read_tensors(path, entry["sha256"])
         for name, tensor in tensors.items():
             if not (jnp.issubdtype(tensor.dtype, jnp.floating) and np.isfinite(tensor).all()):
-                raise FileError(f"{path} is no draw: its tensor {name!r:.80} does not hold finite numbers.")
+                raise FileError(f"{path} is not a draw: its tensor {name!r:.80} does not hold finite numbers.")
         if self._like is None:
             # Where nothing else is known, all draws must be like the first that is read.
             self._like = {name: jax.ShapeDtypeStruct(tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
@@ -215,11 +221,11 @@ class FolderStore:
         try:
             return trees.from_named_leaves(tensors)
         except InputError as error:
-            raise FileError(f"{path} is no draw: {error}") from error
+            raise FileError(f"{path} is not a draw: {error}") from error
 
 
 def _is_draw(draw: Any, num_chains: int) -> bool:
-    """Tell whether an entry of a manifest lists one file per chain, all of one step."""
+    """Return whether an entry of a manifest lists one file per chain, all of the same step."""
     return (
         isinstance(draw, list)
         and len(draw) == num_chains

@@ -44,10 +44,10 @@ def unroll(
         batch_at: The batch of a step, by the step's number; traced.
         num_steps: The number of steps to take, known when the function is traced.
         first: The number of the first step.
-        observe: What to keep of each step; nothing by default.
+        observe: A function of each step whose results are kept; None keeps nothing.
 
     Returns:
-        The last state, and what `observe` gave, stacked along a leading axis of `num_steps`.
+        The last state, and the results of `observe`, stacked along a leading axis of `num_steps`.
     """
 
     def body(state: Any, step: jax.Array) -> tuple[Any, Any]:
@@ -58,10 +58,10 @@ def unroll(
 
 
 class Segment(NamedTuple):
-    """How a segment ended, for each chain.
+    """The end of a segment, for each chain.
 
-    `bad_steps` is the first step with an energy or a position that is not finite, or -1; `finite` tells for each
-    tensor of the state whether all of it is finite.
+    `bad_steps` is the first step with a non-finite energy or position, or -1; `finite` tells for each tensor of the
+    state whether all of it is finite.
     """
 
     states: Any
@@ -75,16 +75,16 @@ def segment(step_fn: StepFn, read: Callable[..., Batch], num_chains: int) -> Cal
     """Return the compiled function that runs `num_chains` chains on one device from one step to another.
 
     It is one `while_loop` whose first and last step are arguments, so a run compiles once however its segments are
-    cut, and a resumed run executes the very program of an unbroken one. It stops early where a chain diverges.
+    cut, and a resumed run executes the same program as an uninterrupted one. It stops early if a chain diverges.
 
     Args:
         step_fn: The sampler's step.
         read: A batch source's `read`; equal readers share a program.
-        num_chains: The number of chains, the leading axis of all that is given for each.
+        num_chains: The number of chains, the length of the leading axis of every per-chain argument.
 
     Returns:
         `run(states, step_keys, data_keys, shared, per_chain, start, first, stop)`: steps `first` to `stop` - 1 with
-        batches from the window (`shared`, `per_chain`) that begins at `start`. It takes over the memory of `states`.
+        batches from the window (`shared`, `per_chain`) that begins at `start`. The buffers of `states` are donated.
     """
 
     def move(state, step_key, data_key, shared, own, start, step) -> tuple[Any, jax.Array, jax.Array]:
@@ -93,8 +93,7 @@ def segment(step_fn: StepFn, read: Callable[..., Batch], num_chains: int) -> Cal
         good = jnp.all(jnp.stack([jnp.isfinite(energy), *_finite(taken.after.position).values()]))
         return taken.after, energy.astype(jnp.float32), good
 
-    # A chain alone is not batched: convolutions and products of a stack of one are slower than plain ones, and so is a
-    # loop that carries one.
+    # A single chain is not batched: convolutions, products and loops with a batch axis of one are slower.
     alone = num_chains == 1
     move_all = move if alone else jax.vmap(move, in_axes=(0, 0, 0, None, 0, None, None))
     finite_all = _finite if alone else jax.vmap(_finite)
@@ -127,7 +126,7 @@ def _take_step(step_fn: StepFn, key: Key, state: Any, batch: Batch, step: jax.Ar
 
 
 def _finite(state: Any) -> dict[str, jax.Array]:
-    """Tell for each tensor of a state, by its name, whether it has nothing but finite numbers in it."""
+    """Return for each tensor of a state, by name, whether all its entries are finite."""
     return {
         name: jnp.all(jnp.isfinite(leaf))
         for name, leaf in trees.named_leaves(state).items()

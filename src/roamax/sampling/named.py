@@ -1,4 +1,4 @@
-"""Samplers by name, with settings in the terms of stochastic gradient descent, for the command line and estimators."""
+"""Samplers by name, with settings in terms of stochastic gradient descent, for the command line and estimators."""
 
 from collections.abc import Callable
 from functools import cache
@@ -14,7 +14,7 @@ from roamax.types import Key, Params, Sampler
 
 @cache
 def builder(record: Record) -> Callable[..., Sampler]:
-    """Return the function that makes a sampler, as `roamax` has it: a learned one finds its weights by name."""
+    """Return the function of `roamax` that makes a sampler; that of a learned one also takes its weights by name."""
     return record.load() if record.family is None else pretrained.resolving(record.load())
 
 
@@ -33,26 +33,26 @@ def named_sampler(
 ) -> Sampler:
     """Return the sampler of that name for a run of about `num_steps` steps and `num_samples` draws.
 
-    Cyclical SGMCMC gets one cycle, and an ensemble one member, for each draw.
+    Cyclical SGMCMC gets one cycle per draw, and an ensemble one member per draw.
 
     Args:
         name: A name of `roamax.samplers.registry`.
-        posterior: What to sample.
+        posterior: The posterior to sample.
         num_steps: The length of the run.
-        num_samples: Draws of each chain.
-        init: Draws a start from a key, for members of an ensemble.
+        num_samples: Draws per chain.
+        init: A function of a key that returns an initial position, for members of an ensemble.
         regression: Whether the defaults are those of a Gaussian likelihood.
         learning_rate: A learning rate on the mean loss; None for the sampler's default.
         momentum_decay: One minus the momentum.
-        argument: What an error calls the learning rate.
-        options: Settings of the sampler itself, which win over those that follow from the learning rate.
+        argument: The name of the learning rate in errors.
+        options: Settings of the sampler itself, which override those derived from the learning rate.
     """
     record = registry.find(name)
     default = record.learning_rate(regression)
     if default is None:
         if learning_rate is not None:
             raise InputError(
-                f"`{argument}` must not be given for {name}, whose steps are not in those terms; got {learning_rate}."
+                f"`{argument}` must not be given for {name}, which takes a step size; got {learning_rate}."
             )
         return builder(record)(posterior, **options)
     rate = default if learning_rate is None else learning_rate

@@ -24,7 +24,7 @@ from roamax.types import Key, Params, Sampler
 
 CHECKPOINT_SECONDS = 30.0
 SEGMENT_SECONDS = 0.5
-"""How long a segment aims to take: often enough for a live progress bar, seldom enough not to cost."""
+"""The target duration of a segment: short enough for a live progress bar, long enough for little overhead."""
 ADVICE = "Try a smaller step size, and look for labels or inputs that make the likelihood infinite."
 HOPELESS_STEPS = 10**7
 """A sampler that allows no draw within this many steps never will."""
@@ -49,33 +49,34 @@ def sample(
 ) -> Draws:
     """Run chains and collect draws.
 
-    After `burn_in` steps every `thinning`-th position is kept. A sampler that knows its own draws (`cyclical`: one per
-    cycle, `ensemble`: one per member) needs neither; `hmc` gives none while it adapts.
+    After `burn_in` steps every `thinning`-th position is kept. A sampler that chooses its draws itself (`cyclical`: one
+    per cycle, `ensemble`: one per member) needs neither; `hmc` yields none while it adapts.
 
     Args:
-        key: Decides the whole run: where chains start, their batches and their noise.
+        key: The key of the whole run: it determines where chains start, their batches and their noise.
         sampler: The sampler.
-        init_position: A pytree of arrays where all chains start, or a function of a key that gives each its own, or
-            the `Draws` of as many chains, each of which resumes from its last draw.
-        data: A pytree of arrays with one leading length (memory-mapped files are streamed), or a function of the step
-            that returns a batch, or an iterator of batches (which cannot be resumed exactly).
+        init_position: A pytree of arrays from which all chains start, or a function that returns one, called with a
+            different key per chain, or the `Draws` of as many chains, each of which resumes from its last draw.
+        data: A pytree of arrays with a common leading length (memory-mapped files are streamed), or a function of the
+            step that returns a batch, or an iterator of batches (which cannot be resumed exactly).
         num_samples: The number of draws per chain.
         batch_size: The number of examples per step; None means all data.
         burn_in: The number of steps before the first draw may be taken.
         thinning: The number of steps per draw.
-        num_chains: The number of chains; they run side by side, spread over the local devices where there are several.
+        num_chains: The number of chains; they run in parallel, spread over the local devices if there are several.
         replacement: Whether batches are drawn with replacement instead of from shuffled epochs.
         out: A folder for the run. Every draw is written as it is taken, the state every `checkpoint_seconds`; calling
             again with the same arguments resumes where the run stopped, bit for bit. `num_samples` may grow.
-        about: What else made the run, as JSON can hold it; kept in the folder's `config.json`, and held to.
-        progress: Whether to show a bar; None shows it on a terminal.
+        about: Further arguments of the run, as JSON can hold them; they are kept in the folder's `config.json`, and a
+            resumed run must have the same.
+        progress: Whether to show a progress bar; None shows it on a terminal only.
         checkpoint_seconds: The time between two checkpoints.
 
     Returns:
         The draws, in memory or in `out`.
 
     Raises:
-        DivergenceError: A chain has left the finite numbers. The error's `draws` are those so far.
+        DivergenceError: A chain is no longer finite. The error's `draws` are those so far.
         KeyboardInterrupt: Ctrl-C, between two segments; with `out` the state is written first, and nothing is lost.
     """
     for name, value, least in (("num_samples", num_samples, 1), ("burn_in", burn_in, 0), ("thinning", thinning, 1),
@@ -111,9 +112,9 @@ def sample(
 
 
 def _in_todays_words(config: Mapping[str, Any], written: dict[str, Any]) -> dict[str, Any]:
-    """Return a configuration as it would be written today, for a run with the arguments of `config`.
+    """Return an older configuration as it would be written today, for a run with the arguments of `config`.
 
-    `cyclical` once took every `thinning`-th step of its sampling parts for a draw, counted from the end of burn-in.
+    `cyclical` used to take every `thinning`-th step of its sampling phases as a draw, counted from the end of burn-in.
     """
     now, before, thinning = config["sampler"], written.get("sampler"), written.get("thinning")
     if now.get("name") != "cyclical" or not isinstance(before, dict) or "draws_per_cycle" in before:
@@ -126,7 +127,7 @@ def _in_todays_words(config: Mapping[str, Any], written: dict[str, Any]) -> dict
 
 
 def plan_draws(sampler: Sampler, num_samples: int, burn_in: int = 0, thinning: int = 1) -> list[int]:
-    """Return after how many steps each draw is taken; the last is the length of the run."""
+    """Return the number of steps before each draw; the last is the length of the run."""
     if sampler.collect is None:
         return [burn_in + thinning * (i + 1) for i in range(num_samples)]
     steps, allowed, step, last = [], 0, burn_in, burn_in
@@ -187,7 +188,7 @@ class _Run(NamedTuple):
                                       Draws(store))  # fmt: skip
             taken = time.monotonic() - begun
             length = stop - step + 1 if taken > SEGMENT_SECONDS else length * 2
-            # A clock may stand still, as when a virtual machine is suspended.
+            # The clock may stand still, as when a virtual machine is suspended.
             rate = (stop - step) / max(taken, 1e-9)
             step = stop
             if step == pending[0]:
