@@ -1,4 +1,4 @@
-"""Files that are whole or not there: atomic writes, checksums, safetensors and JSON, one lock per folder.
+"""Files: atomic writes, checksums, safetensors and JSON, one lock per folder.
 
 Nothing here unpickles or evaluates what it reads.
 """
@@ -20,7 +20,7 @@ from roamax.errors import FileError
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn what the system refuses while `path` is being written into one line that names it."""
+    """Turn an `OSError` while `path` is being written into a one-line `FileError` that names it."""
     try:
         yield
     except OSError as error:
@@ -28,7 +28,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and those above it, unless it is there."""
+    """Make a folder and its parents, unless it exists."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -37,15 +37,15 @@ def make_folder(folder: Path) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary path to write to, which takes the place of `path` once the block has ended well.
+    """Yield a temporary path to write to, which replaces `path` if the block succeeds.
 
-    A reader, or a crash at any moment, finds the old content or the new, never a part.
+    Readers, even after a crash, find either the old content or the new, never a part.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     with writing(path):
         try:
             yield temporary
-            # On disk before it has the name. Windows flushes only what is open for writing.
+            # Flushed to disk before it is renamed. Windows flushes only files that are open for writing.
             with open(temporary, "r+b") as file:
                 os.fsync(file.fileno())
             os.replace(temporary, path)
@@ -56,13 +56,13 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file, whole or not at all."""
+    """Write a file atomically."""
     with replacing(path) as temporary, open(temporary, "wb") as file:
         file.write(content)
 
 
 def read_bytes(path: Path, sha256: str | None = None) -> bytes:
-    """Return the content of a file; with `sha256`, only if that is its checksum."""
+    """Return the content of a file; raise a `FileError` unless its checksum is `sha256`, if given."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -78,7 +78,7 @@ def checksum(content: bytes) -> str:
 
 
 def json_text(value: Any) -> str:
-    """Return a value as JSON; NaN and infinities, which JSON lacks, are null, and NumPy's numbers plain ones."""
+    """Return a value as JSON; NaN and infinities, which JSON lacks, become null, NumPy scalars plain numbers."""
     text = json.dumps(value, default=float)
     return json.dumps(json.loads(text, parse_constant=lambda name: None), indent=1)
 
@@ -96,18 +96,18 @@ def read_json(path: Path) -> Any:
 
 
 def write_sealed(path: Path, value: dict[str, Any]) -> None:
-    """Write a JSON object together with its checksum: a flipped digit would still be valid JSON."""
-    # As it is, infinities included: the seal is of just that, and a loss that is not known yet is infinite.
+    """Write a JSON object with its checksum, since a file with a flipped digit would still be valid JSON."""
+    # Infinities are kept: the seal covers them, and a loss that is not known yet is infinite.
     write_bytes(path, (json.dumps({**value, "seal": _seal(value)}, indent=1) + "\n").encode())
 
 
 def read_sealed(path: Path, fields: Collection[str]) -> dict[str, Any]:
-    """Read the object that `write_sealed` wrote, of these fields. Files of earlier versions have no seal."""
+    """Read an object with these fields that `write_sealed` wrote. Files from earlier versions have no seal."""
     value = read_json(path)
     if not isinstance(value, dict):
         raise FileError(f"{path} is damaged: it is not a JSON object.")
     seal = value.pop("seal", None)
-    # A name that is not known may be the damaged one of the seal.
+    # An unknown field may be the seal, with its name damaged.
     if (seal is not None and seal != _seal(value)) or not value.keys() <= set(fields):
         raise FileError(f"{path} is damaged: its content is not what was written. Restore it, or remove the folder.")
     return value
@@ -118,12 +118,12 @@ def _seal(value: dict[str, Any]) -> str:
 
 
 def is_plain_name(name: Any) -> bool:
-    """Return whether `name` is that of a file as this package names them: one that leads to no other folder."""
+    """Return whether `name` is a plain file name, which cannot lead to another folder."""
     return isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", name) is not None
 
 
 def is_whole(number: Any, least: int = 0) -> bool:
-    """Return whether a value from a JSON file is a whole number, and large enough."""
+    """Return whether a value from a JSON file is a whole number >= `least`."""
     return isinstance(number, int) and not isinstance(number, bool) and number >= least
 
 
@@ -131,7 +131,7 @@ def pack_tensors(tensors: dict[str, Any]) -> bytes:
     """Return the content of a safetensors file with these arrays."""
     from safetensors.numpy import save
 
-    # A view of a transposed or strided array would be written in memory order: make each one plain first.
+    # A transposed or strided view would be written in memory order, so make each array contiguous first.
     return save({name: np.ascontiguousarray(tensor).reshape(np.shape(tensor)) for name, tensor in tensors.items()})
 
 
@@ -152,9 +152,9 @@ def read_tensors(path: Path, sha256: str | None = None) -> dict[str, np.ndarray]
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold `folder` for this process; a second process is refused with the first one's pid."""
+    """Lock `folder` for this process; a second process gets a `FileError` with the pid of the first."""
     lock = FileLock(folder / ".lock", timeout=0)
-    # Not in the lock file itself, which Windows lets no other process read.
+    # Not in the lock file itself, which other processes cannot read on Windows.
     holder = folder / ".lock.pid"
     with writing(folder / ".lock"):
         try:
@@ -181,7 +181,7 @@ def _number_in(path: Path) -> int | None:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what processes that are no more have left half-written."""
+    """Remove partial files left by processes that have ended."""
     for part in folder.rglob(".*.part"):
         pid = part.name.split(".")[-2]
         if pid.isdecimal() and not _is_running(int(pid)):
@@ -190,7 +190,7 @@ def _sweep(folder: Path) -> None:
 
 
 def _is_running(pid: int) -> bool:
-    if os.name == "nt":  # There, signal 0 is Ctrl-C.
+    if os.name == "nt":  # On Windows, signal 0 is Ctrl-C.
         return True
     try:
         os.kill(pid, 0)

@@ -1,4 +1,4 @@
-"""Ctrl-C that waits for a good moment."""
+"""Ctrl-C that waits for a safe point."""
 
 import signal
 import threading
@@ -9,9 +9,9 @@ from typing import Any
 
 @contextmanager
 def noted_interrupts() -> Iterator[Callable[[], bool]]:
-    """Only note the first Ctrl-C: the function yielded tells whether it came. A second one stops at once.
+    """Only note the first Ctrl-C; the yielded function tells whether there was one. A second one stops at once.
 
-    Where Ctrl-C has another meaning already, or in a thread that gets no signals, all stays as it is.
+    Does nothing outside the main thread, or if Ctrl-C already has a custom handler.
     """
     is_ours = threading.current_thread() is threading.main_thread()
     if not is_ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:

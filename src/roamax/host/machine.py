@@ -1,4 +1,4 @@
-"""The cores that this process may use, and the settings of JAX that it shares with processes it starts."""
+"""The cores that this process may use, and the JAX settings that it shares with its subprocesses."""
 
 import os
 import warnings
@@ -17,29 +17,29 @@ _SETTINGS = (
 
 
 def usable_cores() -> int:
-    """Return the number of cores that the system lets this process run on."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def keep_to_core(number: int) -> None:
-    """Let this process run on one of its cores only, where the system can be told."""
+    """Pin this process to one of its cores, if the system supports it."""
     if hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cores[number % len(cores)]})
 
 
 def jax_settings() -> dict[str, Any]:
-    """Return what JAX is told in another process, so that it computes the same and compiles nothing twice."""
+    """Return the JAX settings for subprocesses, so that they compute the same results and share compiled programs."""
     return {name: jax.config.values[name] for name in _SETTINGS}
 
 
 def take_jax_settings(settings: Mapping[str, Any]) -> None:
-    """Set JAX up as in the process that `jax_settings` was called in."""
+    """Apply the result of `jax_settings` from another process."""
     for name, value in settings.items():
         jax.config.update(name, value)
     ignore_half_programs()
 
 
 def ignore_half_programs() -> None:
-    """Silence the warning about half-written programs on disk, left by killed processes; JAX compiles them anew."""
+    """Silence the warning about partial cache entries from killed processes; JAX recompiles them."""
     warnings.filterwarnings("ignore", "Error reading persistent compilation cache entry")

@@ -1,4 +1,4 @@
-"""Progress with the time left, on a terminal; silent elsewhere."""
+"""Progress bars with the time left, on terminals only."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -10,7 +10,7 @@ Item = TypeVar("Item")
 
 
 def followed(title: str, items: Iterable[Item], total: int, show: bool | None = None) -> Iterator[Item]:
-    """Yield the items, with a bar that shows how many of them are done."""
+    """Yield the items, with a progress bar."""
     with progress_bar(title, total, show=show, note="") as report:
         for number, item in enumerate(items):
             yield item
@@ -26,18 +26,18 @@ def progress_bar(
     note: str = "compiling",
     in_bytes: bool = False,
 ) -> Iterator[Report]:
-    """Show a bar for `total` steps; call what it yields with the number of steps done and a note.
+    """Show a progress bar for `total` steps.
 
     Args:
-        title: What is being done.
+        title: The text before the bar.
         total: The number of steps, or of bytes.
-        done: How many of them are done already.
-        show: Whether to show the bar; None shows it where standard error is a terminal.
-        note: What happens until the first call.
+        done: The number already done.
+        show: Whether to show the bar; None shows it if standard error is a terminal.
+        note: The text after the bar until the first call.
         in_bytes: Whether to count in kB, MB and GB.
 
     Yields:
-        The function to call; steps None leave the bar where it is.
+        A function of the number of steps done (None leaves the bar where it is) and a note.
     """
     if not (sys.stderr.isatty() if show is None else show):
         yield lambda steps, note: None

@@ -1,4 +1,4 @@
-"""Run folders: what made a run, how far it got, and how it resumes."""
+"""Run folders: the configuration of a run, its checkpoint, and its provenance."""
 
 from roamax.runs.checkpoint import (
     Checkpoint,

@@ -13,11 +13,11 @@ from roamax.errors import FileError
 from roamax.host import files
 
 POINTER = ("file", "sha256", "step", "seconds", "best_loss", "inner_gradients", "slots")
-"""The fields of `checkpoint.json`; the last three are of meta-training."""
+"""The fields of `checkpoint.json`; the last three are for meta-training."""
 
 
 class Checkpoint(NamedTuple):
-    """A running state after `step` steps, and the seconds they took."""
+    """The state of a run after `step` steps, and the seconds they took."""
 
     state: Any
     step: int
@@ -25,13 +25,13 @@ class Checkpoint(NamedTuple):
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint in the place of the one before."""
+    """Write a checkpoint, replacing the previous one."""
     leaves = {str(i): np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(checkpoint.state))}
     write_state(folder, leaves, {"step": checkpoint.step, "seconds": checkpoint.seconds})
 
 
 def load_checkpoint(folder: Path, like: Any) -> Checkpoint | None:
-    """Load the checkpoint in `folder`, in the structure of `like`, or None where there is none yet."""
+    """Load the checkpoint in `folder`, in the structure of `like`; return None if there is none yet."""
     pointer = read_pointer(folder)
     if pointer is None:
         return None
@@ -43,7 +43,7 @@ def load_checkpoint(folder: Path, like: Any) -> Checkpoint | None:
 
 
 def write_state(folder: Path, tensors: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
-    """Write named arrays, then point to them with `facts` (a `step` among them), then remove the ones before."""
+    """Write named arrays, then a pointer to them with `facts` (including `step`), then remove the previous arrays."""
     files.make_folder(folder)
     content = files.pack_tensors(dict(tensors))
     name = f"step-{facts['step']:012d}.safetensors"
@@ -56,7 +56,7 @@ def write_state(folder: Path, tensors: Mapping[str, Any], facts: Mapping[str, An
 
 
 def read_pointer(folder: Path) -> dict[str, Any] | None:
-    """Read the facts about the state in `folder`, and where it is; None where there is none yet."""
+    """Read the pointer to the state in `folder` and the facts about it; return None if there is none yet."""
     path = folder / "checkpoint.json"
     if not path.exists():
         return None
@@ -72,7 +72,7 @@ def read_pointer(folder: Path) -> dict[str, Any] | None:
 
 
 def read_state(folder: Path, pointer: Mapping[str, Any]) -> tuple[Path, dict[str, np.ndarray]]:
-    """Return the path that `pointer` names, and the arrays in it."""
+    """Return the path of the state that `pointer` names, and its arrays."""
     path = folder / pointer["file"]
     return path, files.read_tensors(path, pointer["sha256"])
 
@@ -88,6 +88,6 @@ def check_tensors(path: Path, tensors: Mapping[str, np.ndarray], like: Mapping[s
 
 
 def seconds_taken(folder: Path) -> float | None:
-    """Return the seconds that a run took up to the checkpoint in its state folder, or None where there is none yet."""
+    """Return the seconds that a run took up to the checkpoint in its state folder, or None if there is none yet."""
     pointer = read_pointer(folder)
     return None if pointer is None else float(pointer["seconds"])

@@ -1,4 +1,4 @@
-"""A run folder: what made it, how far it got, and how it resumes.
+"""A run folder, its contents, and when a run may resume in it.
 
 config.json   the arguments that decide the draws
 draws/        see `roamax.sampling.draws`
@@ -20,18 +20,18 @@ def claim(
     may_grow: tuple[str, ...] = (),
     translate: Callable[[dict[str, Any]], dict[str, Any]] = lambda written: written,
 ) -> None:
-    """Make `folder` the home of a run with this `config`, or check that it is.
+    """Make `folder` the folder of a run with this `config`, or check that it is.
 
     Args:
         folder: The run folder.
         config: The arguments that decide the draws.
-        may_grow: Arguments that may be larger than they were: the run then resumes and goes to the new end.
-        translate: Puts the configuration of an earlier version into the words of this one.
+        may_grow: Arguments that may be larger than before: the run then resumes and continues to the new end.
+        translate: Converts the configuration of an earlier version to this one.
     """
     path = folder / "config.json"
     if not path.exists():
         files.make_folder(folder)
-        # A run that was killed at its very first write has left a lock, or half a configuration.
+        # A run that was killed during its first write may have left a lock, or a partial configuration.
         if any(not entry.name.startswith((".lock", ".config.json.")) for entry in folder.iterdir()):
             raise InputError(
                 f"`out` must be a new or empty folder, or one of a run; got {folder} with other files in it."
@@ -48,7 +48,7 @@ def claim(
 def check_same(
     folder: Path, written: Mapping[str, Any], config: Mapping[str, Any], may_grow: tuple[str, ...] = ()
 ) -> None:
-    """Check that the arguments that made the run in `folder` are those of `config`; some may have grown."""
+    """Check that the run in `folder` has the arguments in `config`; those in `may_grow` may have grown."""
     old_arguments, new_arguments = _flat(written), _flat(config)
     for name in dict.fromkeys([*new_arguments, *old_arguments]):
         old, new = old_arguments.get(name), new_arguments.get(name)
@@ -61,7 +61,7 @@ def check_same(
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested arguments under dotted names, so that a difference can be named exactly."""
+    """Flatten nested arguments to dotted names, so that an error can name the one that differs."""
     flat: dict[str, Any] = {}
     for name, value in config.items():
         flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}

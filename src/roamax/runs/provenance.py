@@ -1,4 +1,4 @@
-"""Where results come from: fingerprints of arrays, and the command, versions and machine behind a result."""
+"""The provenance of results: fingerprints of arrays; command, versions and machine."""
 
 import hashlib
 import platform
@@ -14,9 +14,9 @@ from roamax.numerics import trees
 
 
 def fingerprint(tree: Any) -> dict[str, Any]:
-    """Return shapes, dtypes and a checksum of a pytree of arrays: enough to see that it is another one.
+    """Return shapes, dtypes and a checksum of a pytree of arrays, to tell it from others.
 
-    Of an array of more than 64 MB, 4096 evenly spaced rows stand for the whole.
+    For arrays of more than 64 MB the checksum covers 4096 evenly spaced rows only.
     """
     digest = hashlib.sha256()
     shapes = {}
@@ -30,7 +30,7 @@ def fingerprint(tree: Any) -> dict[str, Any]:
 
 
 def provenance(seed: int) -> dict[str, Any]:
-    """Return what made a result: the command, the seed, the versions and the kind of machine."""
+    """Return the command, the seed, the versions and the kind of machine behind a result."""
     packages = ("roamax", "jax", "jaxlib", "numpy")
     return {
         "command": " ".join(["roamax", *sys.argv[1:]]),

@@ -1,4 +1,4 @@
-"""Tasks: data, model, prior and batch size bound into one inference problem; specs and distributions of them."""
+"""Tasks, which bind data, model, prior and batch size into an inference problem; task specs and distributions."""
 
 from roamax.tasks.distributions import TaskDistribution, build, get, names
 from roamax.tasks.spec import TaskSpec

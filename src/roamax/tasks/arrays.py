@@ -1,4 +1,4 @@
-"""The arrays of a task: a data set, split, cut to size, its images halved."""
+"""The arrays of a task: a data set, split, optionally subsampled, with images optionally at half resolution."""
 
 import functools
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from roamax.errors import check
 
 
 class Sizes(NamedTuple):
-    """How many examples each split has; None is all there are, or `roamax.data.split`'s own choice to hold out."""
+    """The number of examples per split; None is all there are or, for `valid`, the default of `roamax.data.split`."""
 
     train: int | None = None
     valid: int | None = None
@@ -30,7 +30,7 @@ class TaskData(NamedTuple):
     num_classes: int
 
     def model_options(self) -> dict[str, int]:
-        """What the data say about the output layer of a network."""
+        """Return the options of a model's output layer that follow from the data."""
         if self.num_classes:
             return {"num_classes": self.num_classes}
         targets = self.train[1]
@@ -46,11 +46,11 @@ def load(
     halve: bool = False,
     seed: int = 0,
 ) -> TaskData:
-    """Load a data set, keep some `classes` of it, and hold `sizes.valid` training examples out, chosen by `seed`."""
+    """Load a data set, keep only `classes`, and hold out `sizes.valid` training examples, chosen by `seed`."""
     return _load(name, data.data_dir(data_dir), sizes, None if classes is None else tuple(classes), halve, seed)
 
 
-# Tasks on the same data share the arrays: the memory of a hundred tasks is that of a few data sets.
+# Tasks on the same data share arrays: a hundred tasks take the memory of a few data sets.
 @functools.lru_cache(maxsize=8)
 def _load(name: str, folder: Path, sizes: Sizes, classes: tuple[int, ...] | None, halve: bool, seed: int) -> TaskData:
     loaded = data.load(name, folder)
@@ -76,7 +76,7 @@ def _only(pair: tuple[Any, Any], classes: tuple[int, ...], num_classes: int) -> 
     check(known and len(set(classes)) == len(classes) >= 2, "classes", rule, classes)
     x, y = pair
     rows = np.isin(y, classes)
-    # Labels are renumbered in the order in which they are given.
+    # Labels are renumbered in the order given.
     places = np.zeros(num_classes, y.dtype)
     places[list(classes)] = np.arange(len(classes))
     return x[rows], places[y[rows]]
@@ -88,7 +88,7 @@ def _subset(pair: tuple[Any, Any], size: int | None, argument: str, seed: int) -
     x, y = pair
     whole = isinstance(size, int) and not isinstance(size, bool)
     check(whole and 1 <= size <= len(x), argument, f"be a whole number in [1, {len(x)}]", size)
-    # Sorted, because the published order means something: predictions are compared row by row.
+    # Sorted to keep the published order: predictions are compared row by row.
     chosen = np.sort(np.random.default_rng(seed).permutation(len(x))[:size])
     return x[chosen], y[chosen]
 

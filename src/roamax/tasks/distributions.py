@@ -1,4 +1,4 @@
-"""Task distributions: what samplers are meta-trained on, those that ship and those of users."""
+"""Task distributions for meta-training: those that ship with the package, and custom ones."""
 
 import importlib
 import itertools
@@ -19,7 +19,7 @@ from roamax.types import Key
 
 @dataclass(frozen=True)
 class TaskDistribution:
-    """A finite list of tasks or task specs, each as likely as the others."""
+    """A uniform distribution over a finite list of tasks or task specs."""
 
     name: str
     tasks: tuple[TaskSpec | Task, ...]
@@ -29,7 +29,7 @@ class TaskDistribution:
         for task in self.tasks:
             check(isinstance(task, TaskSpec | Task), "tasks", "hold TaskSpec or Task", type(task).__name__)
         twice = {name for name in self.names() if self.names().count(name) > 1}
-        check(not twice, "tasks", "have a name of its own for each", f"{sorted(twice)} twice")
+        check(not twice, "tasks", "have distinct names", f"{sorted(twice)} twice")
 
     def __len__(self) -> int:
         return len(self.tasks)
@@ -43,29 +43,41 @@ class TaskDistribution:
         return self.tasks[which]
 
     def names(self) -> list[str]:
-        """The names of the tasks, in their order."""
+        """Return the names of the tasks, in order."""
         return [task.name for task in self.tasks]
 
     def sample(self, key: Key) -> TaskSpec | Task:
-        """One of the tasks, drawn by `key`."""
+        """Draw one of the tasks."""
         return self.tasks[int(jax.random.randint(key, (), 0, len(self.tasks)))]
 
 
 def build(task: TaskSpec | Task, data_dir: str | Path | None = None) -> Task:
-    """The task that a member of a `TaskDistribution` stands for."""
+    """Return the task that a member of a `TaskDistribution` describes.
+
+    Args:
+        task: A spec, or a task, which is returned as it is.
+        data_dir: The data directory; None is `ROAMAX_DATA` or a folder in the user's cache.
+
+    Returns:
+        The task, with its data loaded.
+    """
     return task if isinstance(task, Task) else task.build(data_dir)
 
 
 def names() -> list[str]:
-    """The task distributions that `get` knows."""
+    """Return the names of the task distributions that ship with the package."""
     return list(SETS)
 
 
 def get(name: str) -> TaskDistribution:
-    """A task distribution: one of `names`, or `my_module:my_tasks` for one's own.
+    """Return a task distribution by name.
 
-    `my_tasks` is a TaskDistribution, a TaskSpec or Task, a list of these, or a function without arguments that
-    returns one of them. The module is looked for in the current folder too.
+    Args:
+        name: One of `names()`, or `my_module:my_tasks` for your own: a TaskDistribution, a TaskSpec or Task, a list of
+            these, or a function without arguments that returns one of them. The module may be in the current folder.
+
+    Returns:
+        The distribution.
     """
     if ":" in name:
         return _own(name)
@@ -81,7 +93,7 @@ def _own(name: str) -> TaskDistribution:
         sys.path.remove(os.getcwd())
     if isinstance(found, TaskDistribution):
         return found
-    # A Task is a tuple too, but one task.
+    # A Task is a tuple, too.
     if isinstance(found, Task) or not isinstance(found, list | tuple):
         return TaskDistribution(name, (found,))
     return TaskDistribution(name, tuple(found))
@@ -91,7 +103,7 @@ def _member(module_name: str, attribute: str) -> Any:
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        # Another module than the one asked for is missing: that is the user's own import, and its message is better.
+        # If the missing module is not the one asked for but one that it imports, the original message is better.
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
         raise InputError(f"`tasks` must name a module that can be imported; got {module_name!r}.") from error
@@ -100,25 +112,25 @@ def _member(module_name: str, attribute: str) -> Any:
 
 
 def paper() -> Iterator[TaskSpec]:
-    """The paper's 120 tasks: four data sets, channels {4, 8, 16}, depth 1 to 5, residual or not."""
+    """Yield the paper's 120 tasks: four data sets, channels {4, 8, 16}, depth 1 to 5, residual or not."""
     data_sets = ("mnist", "fashion_mnist", "emnist_balanced", "bloodmnist")
     for data, channels, depth, residual in itertools.product(data_sets, (4, 8, 16), range(1, 6), (False, True)):
         yield _cnn(data, channels, depth, residual)
 
 
 def small() -> Iterator[TaskSpec]:
-    """The small distribution of the paper's ablation: one data set, four channels, depth 1 and 2."""
+    """Yield the small distribution of the paper's ablation: one data set, four channels, depth 1 and 2."""
     for depth, residual in itertools.product((1, 2), (False, True)):
         yield _cnn("fashion_mnist", 4, depth, residual)
 
 
 def cpu() -> Iterator[TaskSpec]:
-    """38 tasks that two cores can work through: three data sets at 14x14, three MLPs and five CNNs each.
+    """Yield 38 tasks small enough for two cores: three data sets at 14x14, each with three MLPs and five CNNs.
 
-    MLPs cost a fraction of a CNN and what is learned on them transfers; the CNNs bring shared weights, depth and
-    shortcuts. The smallest of both come again with few examples: weights that had only seen many grew the networks'
-    parameters without end on small data, into overconfidence. Two narrow MLPs at 28x28 have many inputs to a unit, for
-    which steps have to be short. Grey data sets have equal sizes, so that each network compiles once for both.
+    MLPs cost a fraction of a CNN, and what is learned on them transfers; CNNs add weight sharing, depth and shortcuts.
+    The smallest of both are repeated with few examples: samplers trained on large data only let parameters grow without
+    bound on small data, which makes predictions overconfident. Two narrow MLPs at 28x28 have many inputs per unit,
+    which requires short steps. Grey data sets have equal sizes, so that each network compiles once for both.
     """
     sizes = {"mnist": 50_000, "fashion_mnist": 50_000, "bloodmnist": 10_000}
     for data, train_size in sizes.items():
@@ -134,7 +146,7 @@ def cpu() -> Iterator[TaskSpec]:
 
 
 def smoke() -> Iterator[TaskSpec]:
-    """Two tiny networks on the digits that ship with scikit-learn: nothing to download, a step in microseconds."""
+    """Yield two tiny MLPs on scikit-learn's digits: nothing to download, and steps take microseconds."""
     for hidden in ([16], [8, 8]):
         yield TaskSpec("digits", "mlp", {"hidden": hidden}, batch_size=32)
 

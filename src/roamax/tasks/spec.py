@@ -1,4 +1,4 @@
-"""Task specs: tasks by names and numbers, as JSON can hold them."""
+"""Task specs: JSON-serialisable descriptions of tasks."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,12 +14,20 @@ from roamax.tasks.task import Task, make_task
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """What a task is made of, by names and numbers: `dataclasses.asdict` gives JSON, `TaskSpec(**...)` takes it back.
+    """A JSON-serialisable description of a task: `TaskSpec(**dataclasses.asdict(spec))` equals `spec`.
 
-    `data` is a name of `roamax.data`, `model` one of `roamax.models` with its `options`; the number of classes comes
-    from the data. `halve` shrinks images to half their height and width by 2x2 means; `classes` are the labels to keep,
-    None for all. The sizes None mean: a validation set as `roamax.data.split` has it, and all other data. `seed`
-    decides which examples are held out and, where a size is given, which are taken.
+    Args:
+        data: The name of a data set, as in `roamax.data.names()`.
+        model: The name of a network, as in `roamax.models.names()`.
+        options: Options of the network; the number of classes comes from the data.
+        weight_decay: The Gaussian prior, relative to the mean loss.
+        batch_size: Examples per batch.
+        halve: Whether to halve the height and width of images by averaging 2x2 blocks.
+        train_size: The number of training examples; None is all of them.
+        valid_size: The number of examples to hold out; None is the default of `roamax.data.split`.
+        test_size: The number of test examples; None is all of them.
+        seed: Decides which examples are held out and, if a size is given, which are used.
+        classes: The labels to keep; None is all of them.
     """
 
     data: str
@@ -38,7 +46,7 @@ class TaskSpec:
         try:
             options = json.loads(json.dumps(dict(self.options), sort_keys=True))
         except (TypeError, ValueError) as error:
-            raise InputError(f"`options` must be what JSON can hold; got {self.options}.") from error
+            raise InputError(f"`options` must be JSON-serialisable; got {self.options}.") from error
         object.__setattr__(self, "options", options)
         if self.classes is not None:
             object.__setattr__(self, "classes", list(self.classes))
@@ -48,7 +56,7 @@ class TaskSpec:
 
     @property
     def name(self) -> str:
-        """Data, model, and all that differs from the defaults, such as `mnist-half/cnn:channels=4:residual`."""
+        """Data, model, and all settings that are not defaults, such as `mnist-half/cnn:channels=4:residual`."""
         unusual = {entry.name: getattr(self, entry.name) for entry in fields(self)[3:]}
         unusual = {key: value for key, value in unusual.items() if value != getattr(TaskSpec, key)}
         half = "-half" if unusual.pop("halve", False) else ""
@@ -56,7 +64,14 @@ class TaskSpec:
         return ":".join([f"{self.data}{half}/{self.model}", *described])
 
     def build(self, data_dir: str | Path | None = None) -> Task:
-        """The task, with its data loaded from the data directory."""
+        """Load the data and return the task.
+
+        Args:
+            data_dir: The data directory; None is `ROAMAX_DATA` or a folder in the user's cache.
+
+        Returns:
+            The task.
+        """
         sizes = arrays.Sizes(self.train_size, self.valid_size, self.test_size)
         loaded = arrays.load(self.data, data_dir, sizes, classes=self.classes, halve=self.halve, seed=self.seed)
         known = models.options(self.model)

@@ -1,4 +1,4 @@
-"""Tasks: data, model, prior and batch size bound into a posterior, an initial position and an `apply`."""
+"""Tasks, which bind data, model, prior and batch size into a posterior, an `init` and an `apply`."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -16,10 +16,10 @@ from roamax.types import Batch, Key, Params
 
 
 class Task(NamedTuple):
-    """One inference problem, ready for any sampler.
+    """An inference problem, ready for any sampler.
 
-    `train` is what the sampler sees; `valid` is held out from it, for the meta-loss and for tuning;
-    `test` is for reports only. Each is `(x, y)`.
+    The sampler sees `train`; `valid` is held out for the meta-loss and for tuning; `test` is for reports only. Each is
+    a pair `(x, y)`.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Task(NamedTuple):
 
     @property
     def is_regression(self) -> bool:
-        """Whether targets are real numbers instead of classes."""
+        """Whether targets are real numbers rather than classes."""
         return not _are_classes(self.test[1])
 
 
@@ -48,14 +48,26 @@ def make_task(
     log_prior: Callable[[Params], jax.Array] | None = None,
     batch_size: int = 128,
 ) -> Task:
-    """A task from arrays `(x, y)` of one's own.
+    """Make a task from your own arrays.
 
-    Whole numbers in `y` are classes, under the softmax of the model's logits; other numbers are real targets, under
-    the Gaussian whose mean and scale the model gives. The prior is N(0, 1 / (num_data * weight_decay)) on every
-    parameter, or `log_prior`.
+    Integer targets are classes, under the softmax of the model's logits; floating-point targets are real, under a
+    Gaussian whose mean and scale the model returns.
 
-    Tasks with the same model, the same shapes and the same prior hold the same functions, and their posteriors are
-    equal: what is compiled with these as static arguments and the data as arrays serves them all.
+    Tasks with the same model, shapes and prior share their functions and have equal posteriors, so that a function
+    compiled with these as static arguments serves all of them.
+
+    Args:
+        name: The name of the task.
+        model: The network.
+        train: The pair `(x, y)` that the sampler sees.
+        valid: The pair held out for the meta-loss and for tuning.
+        test: The pair for reports.
+        weight_decay: The prior N(0, 1 / (num_data * weight_decay)) on every parameter, unless `log_prior` is given.
+        log_prior: The prior as a log-density of the parameters.
+        batch_size: Examples per batch.
+
+    Returns:
+        The task.
     """
     parts = {part: _as_pair(pair, part) for part, pair in (("train", train), ("valid", valid), ("test", test))}
     x, y = parts["train"]
@@ -95,7 +107,7 @@ def _check_classes(targets: Mapping[str, jax.Array], logits: Any) -> None:
     rule = "give logits of shape (n, classes) for targets that are whole numbers"
     check(getattr(logits, "ndim", None) == 2, "model", rule, shapes)
     for name, y in targets.items():
-        check(y.ndim == 1, name, "hold one label an example, shape (n,)", y.shape)
+        check(y.ndim == 1, name, "hold one label per example, shape (n,)", y.shape)
         low, high = int(y.min()), int(y.max())
         classes = logits.shape[1]
         check(low >= 0 and high < classes, name, f"hold labels in [0, {classes})", low if low < 0 else high)
@@ -110,7 +122,7 @@ def _check_real(targets: Mapping[str, jax.Array], output: Any) -> None:
         check(y.shape[1:] == expected, name, f"hold targets of shape {expected} as the model gives", y.shape[1:])
 
 
-# Caches, so that tasks that are alike hold the same functions, and jit finds what it has compiled.
+# Cached, so that similar tasks share their functions, and jit reuses what it has compiled.
 _categorical = functools.cache(likelihoods.categorical)
 _gaussian = functools.cache(likelihoods.gaussian)
 
