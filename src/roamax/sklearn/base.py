@@ -1,4 +1,4 @@
-"""The base of classifier and regressor: their arguments, how chains are run, and files."""
+"""The base class of classifier and regressor: arguments, sampling, and files."""
 
 import warnings
 from abc import ABCMeta, abstractmethod
@@ -28,16 +28,16 @@ from roamax.types import Key, Sampler
 CLASSIFICATION = Defaults(temperature=0.05, prior=6.0)
 REGRESSION = Defaults(temperature=1.0, prior=1.0)
 DEFAULT_SAMPLER, LEARNING_RATE = "psgld", 0.003
-"""Chosen, with the default networks, by NLL on validation rows: see benchmarks/estimators.py.
+"""Chosen, with the default networks, by validation NLL: see benchmarks/estimators.py.
 
-SGHMC did as well on classes, but with real targets of little noise its steps were too long for the steepest
-directions; a preconditioner adapts to them.
+SGHMC did as well on classification, but for real targets with little noise its steps were too long in the steepest
+directions, to which a preconditioner adapts.
 """
 RETRIES = 4
-"""How often steps are made four times smaller when a chain diverges."""
+"""How many times the learning rate is divided by four when a chain diverges."""
 
 ROWS = 256, 1024
-"""Predictions are made for so many inputs at once, one program per size."""
+"""Numbers of inputs that predictions are compiled for."""
 
 
 class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
@@ -83,7 +83,7 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Sample the posterior given inputs `X` and targets `y`, from scratch; return this estimator."""
+        """Sample the posterior given inputs `X` and targets `y`, starting anew; return this estimator."""
         return self._fit(X, y)
 
     def _fit(self, X: Any, y: Any, classes: Any = None) -> Self:
@@ -105,7 +105,7 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
         return pair
 
     def _input_rules(self) -> dict[str, Any]:
-        # The user's network may take images; scikit-learn's rule is one row of numbers per example.
+        # A custom network may take images, while scikit-learn requires one row of numbers per example.
         return {"dtype": (np.float64, np.float32), "allow_nd": self.model is not None}
 
     def _target_rules(self) -> dict[str, Any]:
@@ -113,15 +113,15 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
 
     @abstractmethod
     def _see_targets(self, y: np.ndarray, classes: Any) -> None:
-        """Learn what the targets are like."""
+        """Learn the classes, or the scaling, of the targets."""
 
     @abstractmethod
     def _targets(self, y: np.ndarray) -> np.ndarray:
-        """Targets as the likelihood takes them."""
+        """Return the targets in the form that the likelihood expects."""
 
     @abstractmethod
     def _network(self) -> Model:
-        """The network for the data that were seen."""
+        """Return the network for the data seen by `fit`."""
 
     def _sample(self, x: np.ndarray, y: np.ndarray, before: Draws | None) -> Draws:
         train = (self.input_scaling_.forward(x), self._targets(y))
@@ -145,7 +145,7 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
         return self._run(key, task, options, before)
 
     def _sampler_options(self) -> dict[str, Any]:
-        """Settings for a sampler by name."""
+        """Return the settings for a sampler given by name."""
         name = self.sampler
         if not isinstance(name, str):
             return {}
@@ -154,7 +154,7 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
         options = {"learning_rate": default if self.learning_rate is None else self.learning_rate}
         if self.temperature is not None:
             options["temperature"] = self.temperature
-        elif record.draws != "member":  # Members of an ensemble are modes, at temperature 0.
+        elif record.draws != "member":  # Members of an ensemble are trained at temperature 0.
             options["temperature"] = self._defaults.temperature
         return {**options, **(self.sampler_options or {})}
 
@@ -165,7 +165,7 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
         taken: dict[str, Any] = {"burn_in": burn_in, "thinning": self.thinning, "batch_size": task.batch_size}
         if isinstance(self.sampler, str):
             taken = draw_options(self.sampler, **taken)
-        # Members of an ensemble start anew; chains resume from where they were.
+        # Members of an ensemble start anew; chains resume.
         starts_anew = before is None or sampler.settings.get("restarts")
         return sample(
             key,
@@ -179,13 +179,17 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
         )
 
     def _inputs(self, X: Any) -> tuple[np.ndarray, int]:
-        """Inputs to predict at, as the network takes them, filled up to a round number; and how many there are."""
+        """Return scaled inputs, padded to a size that is compiled, and their number before padding."""
         check_is_fitted(self)
         x: Any = validate_data(self, X, reset=False, **self._input_rules())
         return _filled_up(self.input_scaling_.forward(x)), len(x)
 
     def save(self, folder: str | Path) -> None:
-        """Write the fitted estimator to a folder: JSON and safetensors, nothing that could run when it is read."""
+        """Write the fitted estimator to a folder as JSON and safetensors, which are safe to load.
+
+        Args:
+            folder: The folder to write to.
+        """
         check_is_fitted(self)
         arrays = {f"draws/{name}": leaf for name, leaf in trees.named_leaves(self.draws_.positions).items()}
         for name in self._scalings():
@@ -201,8 +205,8 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
         """Load the estimator that `save` wrote.
 
         Args:
-            folder: The folder that was written.
-            **objects: Arguments that were objects of your own, such as a model.
+            folder: The folder that `save` wrote.
+            **objects: Arguments that cannot be saved, such as your own model.
 
         Returns:
             The fitted estimator.
@@ -226,20 +230,20 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
 
     @abstractmethod
     def _target_facts(self) -> dict[str, Any]:
-        """Return what is known about the targets, as JSON holds it."""
+        """Return what is known about the targets, as JSON values."""
 
     @abstractmethod
     def _take_target_facts(self, facts: Mapping[str, Any]) -> None:
-        """Take what `_target_facts` gave."""
+        """Restore the result of `_target_facts`."""
 
 
 def _joined(first: Draws, second: Draws) -> Draws:
-    """Return the draws of the same chains, one run after the other."""
+    """Concatenate the draws of two runs of the same chains."""
     parts = first.positions, second.positions
     return Draws.from_positions(jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *parts))
 
 
 def _filled_up(x: np.ndarray) -> np.ndarray:
-    """Repeat the last row up to a round number, so that few programs serve all numbers of inputs."""
+    """Pad with copies of the last row to one of few sizes, so that few programs serve all numbers of inputs."""
     rows = next((rows for rows in ROWS if len(x) <= rows), -(-len(x) // ROWS[-1]) * ROWS[-1])
     return x[np.minimum(np.arange(rows), len(x) - 1)]

@@ -1,6 +1,6 @@
-"""The network, the prior and the sampler that an estimator's arguments stand for.
+"""The network, the prior and the sampler for an estimator's arguments.
 
-Functions are made once for the same settings, so that a second fit to data of the same shape compiles nothing.
+The same settings give the same function objects, so that a second fit to data of the same shape compiles nothing.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,12 +26,12 @@ class Defaults(NamedTuple):
 
 
 def default_hidden(num_data: int) -> tuple[int, ...]:
-    """Return the widths of the default network: a second layer pays where there are data for it."""
+    """Return the widths of the default network: a second layer pays off with enough data."""
     return (100,) if num_data < 1000 else (100, 100)
 
 
 def network(model: Model | str | None, hidden: Sequence[int], outputs: int, *, classes: bool) -> Model:
-    """Return the network: the default, one of the zoo by name, or the user's."""
+    """Return the network: the default, one from the zoo by name, or a custom one."""
     if isinstance(model, Model):
         return model
     check(model is None or isinstance(model, str), "model", "be a roamax.models.Model, a name or None", model)
@@ -43,7 +43,7 @@ def network(model: Model | str | None, hidden: Sequence[int], outputs: int, *, c
 
 @cache
 def default_prior(scale: float) -> Callable[[Params], jax.Array]:
-    """Return the prior for a number: see `roamax.priors.fan_in_gaussian`."""
+    """Return `roamax.priors.fan_in_gaussian` with this scale."""
     return priors.fan_in_gaussian(scale=scale)
 
 
@@ -54,7 +54,7 @@ def build_sampler(
     num_samples: int,
     options: Mapping[str, Any],
 ) -> Sampler:
-    """Build the sampler for a task: by its name, from a function of the posterior, or as it is."""
+    """Build the sampler for a task from its name or a function of the posterior; a `Sampler` is returned as it is."""
     if isinstance(sampler, Sampler):
         return sampler
     if not isinstance(sampler, str):

@@ -1,4 +1,4 @@
-"""Bayesian neural networks as scikit-learn estimators: fit, then predictions averaged over draws from the posterior."""
+"""Bayesian neural networks as scikit-learn estimators, with predictions averaged over draws from the posterior."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -16,49 +16,50 @@ from roamax.sklearn.scaling import Scaling
 
 
 class BayesianClassifier(ClassifierMixin, BayesianEstimator):
-    """Classify with probabilities averaged over draws from the posterior of a neural network.
+    """A classifier that averages probabilities over draws from the posterior of a neural network.
 
         classifier = BayesianClassifier(random_state=0).fit(X, y)
         classifier.predict_proba(X_new)
 
-    Inputs are standardised inside; labels may be of any type. Nothing needs to be tuned, but all can be. After `fit`,
-    `draws_` holds the draws, `classes_` the labels.
+    Inputs are standardised internally; labels may be of any type. All settings have defaults. After `fit`, `draws_`
+    holds the draws and `classes_` the labels.
 
     Args:
-        model: A network, `roamax.models.Model` (which may take images), or a name of `roamax.models.names()`; None is a
-            perceptron.
-        sampler: A name of `roamax.samplers.registry`; or a function that makes a `roamax.Sampler` from a
-            `roamax.Posterior`; or such a sampler.
-        hidden: The widths of the perceptron; None chooses them by the number of examples.
-        prior: A function of the parameters, or the scale of `roamax.priors.fan_in_gaussian`; None is 6.
-        temperature: That of the posterior. None is 0.05, which predicted best on validation data; 1 is Bayes' rule. A
-            sampler that you make yourself has its own.
-        learning_rate: On the mean loss, for samplers by name that are in those terms. A chain that diverges is run
-            again with a quarter of it, and a warning.
-        sampler_options: Further arguments of a sampler by name.
-        num_samples: Draws per chain. A cyclical sampler takes one per cycle, an ensemble one per member, within as many
-            steps.
+        model: A network: a `roamax.models.Model` (which may take images) or one of `roamax.models.names()`; None is an
+            MLP.
+        sampler: The name of a sampler, such as "psgld"; a `roamax.Sampler`; or a function that returns one for a
+            `roamax.Posterior`.
+        hidden: The widths of the MLP; None chooses them by the number of examples.
+        prior: The log-density as a function of the parameters, or the scale of `roamax.priors.fan_in_gaussian`; None
+            is 6.
+        temperature: The temperature of the posterior, for samplers given by name. None is 0.05, which predicted best on
+            validation data; 1 is Bayes' rule.
+        learning_rate: The learning rate on the mean loss, for samplers given by name that take one. A chain that
+            diverges is run again, with a warning, at a quarter of it.
+        sampler_options: Further arguments of a sampler given by name.
+        num_samples: Draws per chain. A cyclical sampler takes one per cycle and an ensemble one per member, within the
+            same number of steps.
         burn_in: Steps before the first draw.
         thinning: Steps between draws.
-        num_chains: Chains side by side.
+        num_chains: Chains run in parallel.
         batch_size: Examples per step; None is all data.
-        standardize: Whether inputs (and real targets) are standardised.
-        random_state: Seed, as in scikit-learn.
+        standardize: Whether to standardise inputs (and real targets).
+        random_state: The seed, as in scikit-learn.
         verbose: Whether to show progress.
     """
 
     _defaults = CLASSIFICATION
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
-        """Take `num_samples` more draws of each chain, given `X` and `y`; the first call is `fit`.
+        """Take `num_samples` more draws per chain, given `X` and `y`; the first call is `fit`.
 
-        Chains resume from their last draws without burn-in, on the data given now: usually those of before. Scaling
-        stays that of the first call.
+        Chains resume from their last draws, without burn-in, on the data given now, which are usually the same as
+        before. The scaling stays that of the first call.
 
         Args:
             X: Inputs.
             y: Labels.
-            classes: All labels there can be, where the first `y` lacks some.
+            classes: All possible labels, needed only if the first `y` lacks some.
 
         Returns:
             This estimator.
@@ -66,18 +67,39 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
         return self._resume(X, y) if hasattr(self, "draws_") else self._fit(X, y, classes)
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the probability of each class, in the order of `classes_`."""
+        """Return the probability of each class.
+
+        Args:
+            X: Inputs.
+
+        Returns:
+            Probabilities of shape (inputs, classes), in the order of `classes_`.
+        """
         x, length = self._inputs(X)
         probabilities = predict(self._network().apply, self.draws_, x)[:length].astype(np.float64)
         return probabilities / probabilities.sum(axis=1, keepdims=True)
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return the most probable class."""
+        """Return the most probable class of each input.
+
+        Args:
+            X: Inputs.
+
+        Returns:
+            Labels.
+        """
         best = self.predict_proba(X).argmax(axis=1)
         return self.classes_[best]
 
     def sample_posterior(self, X: Any) -> np.ndarray:
-        """Return the class probabilities of each draw, (draws of all chains, inputs, classes)."""
+        """Return the class probabilities of each draw.
+
+        Args:
+            X: Inputs.
+
+        Returns:
+            Probabilities of shape (draws of all chains, inputs, classes).
+        """
         x, length = self._inputs(X)
         return np.exp(predict_draws(self._network().apply, self.draws_, x)[:, :length])
 
@@ -105,23 +127,23 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
 
 
 class BayesianRegressor(RegressorMixin, BayesianEstimator):
-    """Predict real targets by a mixture over draws from the posterior of a neural network.
+    """A regressor that predicts with a mixture over draws from the posterior of a neural network.
 
         regressor = BayesianRegressor(random_state=0).fit(X, y)
         mean, std = regressor.predict(X_new, return_std=True)
 
-    Each draw gives a Gaussian, with a noise scale that is learned too. Inputs and targets are standardised inside;
-    `y` may have several columns. Arguments are those of `BayesianClassifier`, but for the defaults of `prior` (1) and
-    `temperature` (1). A `model` of yours gives a mean and a scale.
+    Each draw gives a Gaussian with a learned noise scale. Inputs and targets are standardised internally; `y` may have
+    several columns. Arguments are those of `BayesianClassifier`, except that `prior` and `temperature` default to 1 and
+    a custom `model` returns a mean and a scale.
     """
 
     _defaults = REGRESSION
 
     def partial_fit(self, X: Any, y: Any) -> Self:
-        """Take `num_samples` more draws of each chain, given `X` and `y`; the first call is `fit`.
+        """Take `num_samples` more draws per chain, given `X` and `y`; the first call is `fit`.
 
-        Chains resume from their last draws without burn-in, on the data given now: usually those of before. Scaling
-        stays that of the first call.
+        Chains resume from their last draws, without burn-in, on the data given now, which are usually the same as
+        before. The scaling stays that of the first call.
 
         Args:
             X: Inputs.
@@ -133,17 +155,40 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         return self._resume(X, y) if hasattr(self, "draws_") else self._fit(X, y)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Return the mean of the predictive distribution; with `return_std` also its standard deviation with noise."""
+        """Return the mean of the predictive distribution.
+
+        Args:
+            X: Inputs.
+            return_std: Whether to return the standard deviation, including noise, as well.
+
+        Returns:
+            The mean, or the mean and the standard deviation.
+        """
         x, length = self._inputs(X)
         mean, std = self._in_units(predict(self._network().apply, self.draws_, x), length)
         return (mean, std) if return_std else mean
 
     def sample_posterior(self, X: Any) -> np.ndarray:
-        """Return the mean function of each draw, (draws of all chains, inputs)."""
+        """Return the mean function of each draw.
+
+        Args:
+            X: Inputs.
+
+        Returns:
+            Means of shape (draws of all chains, inputs).
+        """
         return self._draw_moments(X).mean
 
     def predict_quantiles(self, X: Any, quantiles: Sequence[float] = (0.05, 0.5, 0.95)) -> np.ndarray:
-        """Return quantiles of the predictive distribution, a mixture and not a Gaussian: (inputs, quantiles)."""
+        """Return quantiles of the predictive distribution, a mixture of Gaussians.
+
+        Args:
+            X: Inputs.
+            quantiles: Levels in (0, 1).
+
+        Returns:
+            Quantiles of shape (inputs, quantiles).
+        """
         levels = np.asarray(quantiles, float)
         good = levels.ndim == 1 and bool(np.all((levels > 0) & (levels < 1)))
         check(good, "quantiles", "be a list of numbers in (0, 1)", quantiles)
@@ -194,10 +239,10 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
 
 
 def mixture_quantiles(means: np.ndarray, stds: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """Compute quantiles of equal mixtures of Gaussians along the first axis, (..., levels), by bisecting their CDF."""
+    """Compute quantiles, (..., levels), of mixtures of Gaussians along the first axis, by bisecting their CDF."""
     from scipy.special import ndtr, ndtri
 
-    # A quantile of a mixture lies between the least and the greatest of its members' own.
+    # A quantile of a mixture lies between the smallest and the largest quantile of its components.
     own = means[..., None] + stds[..., None] * ndtri(levels)
     low, high = own.min(axis=0), own.max(axis=0)
     for _ in range(50):

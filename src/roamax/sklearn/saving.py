@@ -22,7 +22,7 @@ FIELDS = ("format", "version", "estimator", "params", "objects", "facts", "sha25
 def write(folder: str | Path, kind: str, params: Mapping[str, Any], facts: Mapping[str, Any], arrays: dict) -> None:
     """Write arguments, facts and arrays of an estimator of class `kind`.
 
-    Arguments that JSON cannot hold, such as a model of the user's, are only listed: they have to be given again.
+    Arguments that are not JSON-serialisable, such as a custom model, are only listed, and must be given again to load.
     """
     folder = Path(folder)
     files.make_folder(folder)
@@ -37,7 +37,7 @@ def write(folder: str | Path, kind: str, params: Mapping[str, Any], facts: Mappi
 def read(
     folder: str | Path, kind: str, objects: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, np.ndarray]]:
-    """Read what `write` wrote: the arguments, with `objects` for those that were not kept, the facts and the arrays."""
+    """Read what `write` wrote: arguments (with `objects` for those that were not saved), facts and arrays."""
     path = Path(folder) / "estimator.json"
     described = files.read_sealed(path, FIELDS)
     try:
@@ -51,7 +51,7 @@ def read(
         raise FileError(f"{path} is of a {found}: load it with {found}.load.")
     for name in listed:
         if name not in objects:
-            raise InputError(f"`{name}` must be given to load {folder}, for it was an object of your own; got none.")
+            raise InputError(f"`{name}` must be given to load {folder}, since it could not be saved; got none.")
     for name in objects:
         if name not in {*listed, *params}:
             raise InputError(f"`{name}` must be an argument of {kind}; got one that it does not have.")
@@ -60,7 +60,7 @@ def read(
 
 
 def as_draws(folder: str | Path, arrays: Mapping[str, np.ndarray], like: Params) -> Draws:
-    """Return the draws among the arrays, in the structure of `like`, the parameters of the network at hand."""
+    """Return the draws among the arrays, in the structure of `like`, the parameters of the network."""
     found = {name.removeprefix("draws/"): array for name, array in arrays.items() if name.startswith("draws/")}
     expected = trees.named_leaves(like)
     if {name: array.shape[2:] for name, array in found.items()} != {name: x.shape for name, x in expected.items()}:
@@ -81,5 +81,5 @@ def _is_plain(value: Any) -> bool:
 
 
 def _as_given(value: Any) -> Any:
-    """JSON has no tuples; arguments have no lists."""
+    """Turn lists back into tuples, which JSON lacks."""
     return tuple(map(_as_given, value)) if isinstance(value, list) else value

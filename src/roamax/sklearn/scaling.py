@@ -1,4 +1,4 @@
-"""Standardised inputs and targets, of any number of axes."""
+"""Standardisation of inputs and targets with any number of axes."""
 
 from typing import Any, NamedTuple, Self
 
@@ -7,14 +7,14 @@ from sklearn.preprocessing import StandardScaler
 
 
 class Scaling(NamedTuple):
-    """A mean and a standard deviation for each feature or target."""
+    """The mean and standard deviation of each feature or target."""
 
     mean: np.ndarray
     scale: np.ndarray
 
     @classmethod
     def of(cls, values: np.ndarray, standardize: bool = True) -> Self:
-        """Return the moments of `values` over rows; a constant keeps its scale."""
+        """Return the moments of `values` over rows; the scale of a constant is 1."""
         shape = values.shape[1:]
         if not standardize:
             return cls(np.zeros(shape), np.ones(shape))
@@ -26,5 +26,5 @@ class Scaling(NamedTuple):
         return ((values - self.mean) / self.scale).astype(np.float32)
 
     def back(self, values: np.ndarray) -> np.ndarray:
-        """Bring standardised values back to their own units."""
+        """Convert standardised values back to the original units."""
         return values.astype(np.float64) * self.scale + self.mean

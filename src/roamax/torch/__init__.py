@@ -1,4 +1,4 @@
-"""The samplers as PyTorch optimizers: a training loop becomes a sampler by changing the line that makes its optimizer.
+"""The samplers as PyTorch optimizers: replace the optimizer, and a training loop becomes a sampler.
 
     import roamax.torch
 
@@ -12,11 +12,11 @@
         if epoch >= 50 and optimizer.collect:
             draws.append(copy.deepcopy(model.state_dict()))
 
-The loss is the *mean* over the batch, as in any such loop; `num_data` brings it to the full-data scale on which a
-posterior is meant. `weight_decay` is the Gaussian prior, weight_decay * |theta|^2 / 2 added to the mean loss. Average
-predictions over the draws: the softmax of each, not its logits.
+The loss is the *mean* over the batch, as usual in PyTorch; `num_data` scales it to the full data. `weight_decay` is the
+Gaussian prior, weight_decay * |theta|^2 / 2 added to the mean loss. Average the probabilities of the draws, not their
+logits.
 
-Needs the extra `roamax[torch]`.
+Requires the extra `roamax[torch]`.
 """
 
 try:

@@ -1,6 +1,6 @@
 """L2E as a PyTorch optimizer, with the weights files of the JAX sampler."""
 
-# PyTorch's own optimizers are written with the `_foreach` functions, its one way to move many tensors in one call.
+# PyTorch's own optimizers use the `_foreach` functions, the only way to update many tensors in one call.
 # pyright: reportPrivateImportUsage=false
 
 import math
@@ -19,11 +19,11 @@ from roamax.torch.optimizer import Group, SamplingOptimizer, gradients
 from roamax.types import MetaParams
 
 BUCKET = 2**20
-"""Tensors are moved together until they hold so many numbers: few calls for small ones, bounded scratch for large."""
+"""Tensors are updated together up to this many numbers: few calls for small tensors, bounded memory for large."""
 COLUMNS = {"cpu": 2**12}
-"""How many numbers the network takes at once: on a CPU as many as leave the hidden units in its cache."""
+"""How many numbers the network takes at once; on a CPU, few enough for the hidden units to stay in cache."""
 GRADIENT, THETA, MOMENTUM, AVERAGES = 0, 1, 2, slice(3, 9)
-"""Where the features stand."""
+"""The rows of the features."""
 
 
 class L2E(SamplingOptimizer):
@@ -32,11 +32,20 @@ class L2E(SamplingOptimizer):
         r     <- r - epsilon [grad U(theta) + alpha(theta, r) + C beta(theta, r)] + N(0, 2 C epsilon T)
         theta <- theta + epsilon beta(theta, r)
 
-    `weights` is "pretrained", a name of `roamax.pretrained.names()`, a safetensors file, or the weights themselves as
-    nested dictionaries of arrays. `step_size` (epsilon), `friction` (C) and `output_scale` come from their card
-    unless given. `passes=1` takes beta of the first line for the second too, at half the cost.
-
         optimizer = roamax.torch.L2E(model.parameters(), num_data=60_000, weight_decay=5e-4)
+
+    Args:
+        params: Parameters or parameter groups.
+        num_data: N, the number of training examples.
+        weights: "pretrained", one of `roamax.pretrained.names()`, a safetensors file, or the weights themselves as
+            nested dictionaries of arrays.
+        step_size: epsilon; None takes it, like `friction` and `output_scale`, from the weights' card.
+        friction: C.
+        output_scale: The factor of alpha and beta.
+        temperature: T; 1 samples the posterior.
+        weight_decay: The Gaussian prior, relative to the mean loss.
+        passes: The number of network evaluations per step; 1 reuses beta from the first line in the second.
+        generator: The source of noise; None is one seeded by PyTorch's default generator.
     """
 
     _positive = ("num_data", "step_size", "friction", "output_scale")
@@ -64,7 +73,7 @@ class L2E(SamplingOptimizer):
         self._layers = [_Layer.read(found.meta_params[f"layer{i}"]) for i in range(len(l2e.WIDTHS) - 1)]
 
     def add_param_group(self, param_group: Group) -> None:
-        """Add parameters with settings of their own."""
+        """Add parameters with their own settings."""
         super().add_param_group(param_group)
         passes = self.param_groups[-1]["passes"]
         check(passes in (1, 2), "passes", "be 1 or 2", passes)
@@ -95,7 +104,7 @@ class L2E(SamplingOptimizer):
         torch._foreach_copy_(members, [part.view_as(p) for part, p in zip(theta, members, strict=True)])
 
     def _features(self, group: Group, members: list[torch.Tensor]) -> torch.Tensor:
-        """The nine features of every number, (9, numbers), with the running averages brought up to date."""
+        """Update the running averages, and return the nine features of every parameter, (9, numbers)."""
         dtype = torch.float64 if any(p.dtype == torch.float64 for p in members) else torch.float32
         for p in members:
             if not self.state[p]:
@@ -113,9 +122,9 @@ class L2E(SamplingOptimizer):
         return features
 
     def _network(self, scaled: torch.Tensor, moves: list[tuple[float, float]], group: Group) -> torch.Tensor:
-        """For each move the number it makes of alpha and beta, (moves, numbers)."""
+        """Return for each move its combination of alpha and beta, (moves, numbers)."""
         first, second, last = (layer.to(scaled) for layer in self._layers)
-        # Mixed in the last layer, alpha and beta are never computed by themselves.
+        # Alpha and beta are combined in the last layer, never computed individually.
         mix = group["output_scale"] * scaled.new_tensor(moves)
         weight, bias = mix @ last.weight, mix @ last.bias
         results = []
@@ -127,7 +136,7 @@ class L2E(SamplingOptimizer):
 
 
 class _Layer:
-    """A dense layer on columns: weight (outputs, inputs) and bias (outputs, 1)."""
+    """A dense layer for column vectors: weight (outputs, inputs) and bias (outputs, 1)."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor):
         self.weight, self.bias = weight, bias
@@ -142,7 +151,7 @@ class _Layer:
 
 
 def _buckets(members: list[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
-    """Neighbouring tensors on one device, up to `BUCKET` numbers or one tensor."""
+    """Yield runs of tensors on the same device, of up to `BUCKET` numbers or one tensor."""
     bucket: list[torch.Tensor] = []
     for p in members:
         if bucket and (p.device != bucket[0].device or sum(q.numel() for q in bucket) + p.numel() > BUCKET):
@@ -157,7 +166,7 @@ def _flat(tensors: Iterable[torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
 
 
 def _inverse_rms(rows: torch.Tensor, sizes: list[int]) -> torch.Tensor:
-    """1 / sqrt(mean square + 1e-5) over the tensor that each number of `rows` (k, numbers) belongs to."""
+    """Return 1 / sqrt(mean square + 1e-5) over the tensor that each number of `rows` (k, numbers) belongs to."""
     parts = rows.split(sizes, dim=1)
     scales = [torch.rsqrt(part.square().mean(dim=1, keepdim=True) + STABILISER).expand(part.shape) for part in parts]
     return torch.cat(scales, dim=1)

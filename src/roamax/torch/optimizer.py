@@ -1,4 +1,4 @@
-"""The base of the samplers as PyTorch optimizers: scale, prior, noise, and a state that resumes exactly."""
+"""The base class of PyTorch samplers: scale, prior, noise, and a state that resumes exactly."""
 
 import math
 from abc import ABC, abstractmethod
@@ -13,14 +13,19 @@ Group = dict[str, Any]
 
 
 class SamplingOptimizer(torch.optim.Optimizer, ABC):
-    """A `torch.optim.Optimizer` that moves parameters as a sampler does.
+    """A `torch.optim.Optimizer` that updates parameters as a sampler does.
 
-    With g the gradient of the mean loss over a batch, the sampler sees grad U = N (g + weight_decay * theta), where N
-    is `num_data`. For another prior, set `weight_decay=0` and add -log p(theta) / N to the loss.
+    With g the gradient of the mean loss over a batch, grad U = N (g + weight_decay * theta), where N is `num_data`. For
+    another prior, set `weight_decay=0` and add -log p(theta) / N to the loss.
 
-    Noise comes from `generator`, on whose device it is drawn; without one, a new generator is seeded by PyTorch's
-    own, so that `torch.manual_seed` decides. Its state is part of `state_dict`: what is loaded resumes to the same
-    bits. Settings may differ by parameter group, and may be changed there between steps.
+    Noise is drawn from `generator`, on its device; by default, from a new generator seeded by PyTorch's default one,
+    and so by `torch.manual_seed`. Its state is part of `state_dict`, so that a run resumes bit for bit. Settings may
+    differ between parameter groups and may be changed between steps.
+
+    Args:
+        params: Parameters or parameter groups.
+        defaults: Settings for groups that do not have their own.
+        generator: The source of noise.
     """
 
     _positive: tuple[str, ...] = ("num_data",)
@@ -37,11 +42,11 @@ class SamplingOptimizer(torch.optim.Optimizer, ABC):
 
     @property
     def collect(self) -> bool:
-        """Whether the parameters, after the step just taken, may be kept as a draw."""
+        """Whether the parameters after the last step may be kept as a draw."""
         return True
 
     def add_param_group(self, param_group: Group) -> None:
-        """Add parameters with settings of their own."""
+        """Add parameters with their own settings."""
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         for name in self._positive + self._not_negative:
@@ -53,13 +58,13 @@ class SamplingOptimizer(torch.optim.Optimizer, ABC):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
-        """Take one step of the sampler from the gradients at hand.
+        """Take one step of the sampler with the current gradients.
 
         Args:
-            closure: Computes the gradients, and returns the loss, where they are not there yet.
+            closure: A function that computes the gradients and returns the loss; None if they are already there.
 
         Returns:
-            What `closure` returned, or None.
+            The loss that `closure` returned, or None.
         """
         loss = None
         if closure is not None:
@@ -77,10 +82,10 @@ class SamplingOptimizer(torch.optim.Optimizer, ABC):
 
     @abstractmethod
     def _move(self, group: Group, members: list[torch.Tensor]) -> None:
-        """Move the parameters of a group that have a gradient."""
+        """Update `members`, the parameters of a group that have a gradient."""
 
     def _noise(self, members: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Independent standard normal numbers, shaped like each tensor."""
+        """Draw independent standard normal numbers in the shape of each tensor."""
         device = self._generator.device
         return [
             torch.empty(p.shape, dtype=p.dtype, device=device).normal_(generator=self._generator).to(p.device)
@@ -88,15 +93,15 @@ class SamplingOptimizer(torch.optim.Optimizer, ABC):
         ]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of a PyTorch optimizer, and that of the noise."""
+        """Return the state of the optimizer and of its noise generator."""
         return {**super().state_dict(), "generator": self._generator.get_state()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Resume where the optimizer was whose `state_dict` this is."""
+        """Load the state of another optimizer, to resume from it."""
         check("generator" in state_dict, "state_dict", "be that of a sampler of roamax.torch", sorted(state_dict))
         super().load_state_dict(state_dict)
         self._generator.set_state(state_dict["generator"].cpu())
-        # PyTorch has cast the state to the parameters' dtype; a state in higher precision must not lose it.
+        # PyTorch has cast the state to the parameters' dtype; restore state of higher precision.
         numbers = [number for group in state_dict["param_groups"] for number in group["params"]]
         members = [parameter for group in self.param_groups for parameter in group["params"]]
         for number, parameter in zip(numbers, members, strict=True):
@@ -108,5 +113,5 @@ class SamplingOptimizer(torch.optim.Optimizer, ABC):
 
 
 def gradients(members: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Return the gradients of parameters that have one."""
+    """Return the gradients of those parameters that have one."""
     return [parameter.grad for parameter in members if parameter.grad is not None]

@@ -1,6 +1,6 @@
 """SGHMC and its cyclical form as PyTorch optimizers."""
 
-# PyTorch's own optimizers are written with the `_foreach` functions, its one way to move many tensors in one call.
+# PyTorch's own optimizers use the `_foreach` functions, the only way to update many tensors in one call.
 # pyright: reportPrivateImportUsage=false
 
 import dataclasses
@@ -16,12 +16,12 @@ from roamax.torch.optimizer import Group, SamplingOptimizer, gradients
 
 
 class _Momentum(SamplingOptimizer):
-    """The step of SGHMC, whatever its learning rate and temperature follow."""
+    """The step of SGHMC, for any schedule of learning rate and temperature."""
 
     _positive = ("num_data", "lr", "momentum_decay")
 
     def add_param_group(self, param_group: Group) -> None:
-        """Add parameters with settings of their own."""
+        """Add parameters with their own settings."""
         super().add_param_group(param_group)
         decay = self.param_groups[-1]["momentum_decay"]
         check(decay <= 1, "momentum_decay", "be in (0, 1]", decay)
@@ -43,7 +43,7 @@ class _Momentum(SamplingOptimizer):
         torch._foreach_add_(members, momenta, alpha=epsilon)
 
     def _settings(self, group: Group) -> tuple[float, float]:
-        """Learning rate and temperature of the step to come."""
+        """Return the learning rate and temperature of the next step."""
         return group["lr"], group["temperature"]
 
 
@@ -53,11 +53,19 @@ class SGHMC(_Momentum):
         r     <- (1 - a) r - epsilon grad U(theta) + N(0, 2 a T)
         theta <- theta + epsilon r
 
-    with epsilon = sqrt(lr / num_data) and a the `momentum_decay`, one minus the momentum of SGD. At temperature 0 it
-    *is* `torch.optim.SGD(params, lr, momentum=1 - a, weight_decay=weight_decay)`: PyTorch's `lr`, which its schedulers
-    move, is the `learning_rate` of `roamax.from_learning_rate` and of the estimators.
+    with epsilon = sqrt(lr / num_data) and momentum decay a. At temperature 0 it *is*
+    `torch.optim.SGD(params, lr, momentum=1 - a, weight_decay=weight_decay)`. PyTorch's schedulers may change `lr`.
 
         optimizer = roamax.torch.SGHMC(model.parameters(), num_data=60_000, lr=0.1, weight_decay=5e-4)
+
+    Args:
+        params: Parameters or parameter groups.
+        num_data: N, the number of training examples.
+        lr: The learning rate on the mean loss, as in SGD and `roamax.from_learning_rate`.
+        momentum_decay: a, one minus the momentum of SGD.
+        temperature: T; 1 samples the posterior.
+        weight_decay: The Gaussian prior, relative to the mean loss.
+        generator: The source of noise; None is one seeded by PyTorch's default generator.
     """
 
     def __init__(
@@ -84,12 +92,23 @@ class SGHMC(_Momentum):
 class Cyclical(_Momentum):
     """`roamax.cyclical`: SGHMC with warm restarts.
 
-    In each cycle of `cycle_length` steps the learning rate follows a cosine from `lr` to 0. The first
-    `exploration_ratio` of a cycle runs at temperature 0, as SGD with momentum would; the rest samples. After the
-    last step of a cycle `optimizer.collect` is True: that is a draw. `draws_per_cycle` spreads more of them evenly
-    over the sampling part.
+    In each cycle the learning rate decays from `lr` to 0 along a cosine. The first `exploration_ratio` of a cycle runs
+    at temperature 0, as SGD with momentum; the rest samples. After the last step of a cycle, `optimizer.collect` is
+    True: the parameters are a draw.
 
         optimizer = roamax.torch.Cyclical(model.parameters(), num_data=60_000, lr=0.1, cycle_length=5_000)
+
+    Args:
+        params: Parameters or parameter groups.
+        num_data: N, the number of training examples.
+        cycle_length: The number of steps per cycle.
+        lr: The learning rate on the mean loss at the start of a cycle.
+        momentum_decay: One minus the momentum of SGD.
+        exploration_ratio: The fraction of a cycle that runs at temperature 0.
+        draws_per_cycle: The number of draws, spread evenly over the sampling part of a cycle.
+        temperature: T in the rest of a cycle; 1 samples the posterior.
+        weight_decay: The Gaussian prior, relative to the mean loss.
+        generator: The source of noise; None is one seeded by PyTorch's default generator.
     """
 
     def __init__(
@@ -119,13 +138,13 @@ class Cyclical(_Momentum):
         super().__init__(params, defaults, generator)
 
     def add_param_group(self, param_group: Group) -> None:
-        """Add parameters with settings of their own."""
+        """Add parameters with their own settings."""
         super().add_param_group(param_group)
         _cycle(self.param_groups[-1])
 
     @property
     def collect(self) -> bool:
-        """Whether the parameters, after the step just taken, are a draw."""
+        """Whether the parameters after the last step are a draw."""
         group = self.param_groups[0]
         return group["steps"] > 0 and _cycle(group).ends_in_draw(group["steps"])
 
@@ -136,5 +155,5 @@ class Cyclical(_Momentum):
 
 def _cycle(group: Group) -> Cycle:
     cycle = Cycle(group["cycle_length"], group["exploration_ratio"])
-    # A state of before this setting was made with every step of the sampling part a draw.
+    # In states saved before this setting existed, every step of the sampling part was a draw.
     return dataclasses.replace(cycle, draws=group.get("draws_per_cycle", cycle.sampling_steps))
