@@ -112,7 +112,7 @@ def test_a_spec_survives_json():
     orders = ({"depth": 1, "channels": 4}, {"channels": 4, "depth": 1})
     assert len({TaskSpec("mnist", "cnn", options) for options in orders}) == 1
     assert spec.name == "mnist-half/mlp:hidden=32x16:train_size=100:seed=3"
-    with pytest.raises(InputError, match="`options` must be what JSON can hold"):
+    with pytest.raises(InputError, match="`options` must be JSON-serialisable"):
         TaskSpec("mnist", "mlp", {"hidden": object()})
 
 
@@ -272,7 +272,7 @@ def test_own_tasks_by_module_and_name(tmp_path, monkeypatch):
         ("own_tasks_module:spec", "did you mean 'specs'"),
         ("own_tasks_modul:specs", "`tasks` must name a module that can be imported; got 'own_tasks_modul'"),
         ("own_tasks_module:wrong", "`tasks` must hold TaskSpec or Task; got str"),
-        ("own_tasks_module:twice", "`tasks` must have a name of its own for each"),
+        ("own_tasks_module:twice", "`tasks` must have distinct names"),
     ):
         with pytest.raises(InputError, match=message):
             tasks.get(name)
