@@ -146,6 +146,21 @@ def test_sghmc_uses_the_new_momentum():
     assert abs(float(draws.var()) - 1) < 0.05
 
 
+def test_sghmc_starts_in_equilibrium():
+    """A quarter of a turn with hardly any friction: from rest, all chains would meet at 0."""
+    target = gaussian(0.0, 1.0)
+    sampler = roamax.sghmc(target.posterior, step_size=0.1, friction=0.01)
+
+    def end(key):
+        state = sampler.init(jax.random.fold_in(key, 0), {"theta": jax.random.normal(key, (1,))})
+        for i in range(16):
+            state, _ = sampler.step(jax.random.fold_in(key, i + 1), state, target.data)
+        return state.position["theta"]
+
+    ends = jax.jit(jax.vmap(end))(jax.random.split(jax.random.key(2), 4096))
+    assert abs(float(ends.var()) - 1) < 0.1
+
+
 def test_psgld_needs_gamma_where_its_preconditioner_follows_the_position():
     target = gaussian(0.0, 1.0)
     keys = jax.random.split(jax.random.key(3), 256)

@@ -90,6 +90,8 @@ def test_l2e_is_its_equations(passes, written_out, monkeypatch):
     state, step = sampler.init(jax.random.key(2), theta), jax.jit(sampler.step)
     expected = {name: NumpyL2E(weights, leaf, passes) for name, leaf in theta.items()}
     layout = Groups.of(theta)
+    for name, start in layout.unpack(layout.noise(jax.random.key(2))).items():
+        expected[name].r = np.sqrt(TEMPERATURE) * np.asarray(start, np.float64)
     for i in range(4):
         key, batch = jax.random.key(i), jnp.asarray([0.5, 1.0 + i])
         state, _ = step(key, state, batch)
@@ -235,7 +237,7 @@ def test_kinetic_l2e_moves_by_both_gradients_of_its_kinetic_energy(differentiate
     new_theta = theta + 0.1 * jax.grad(kinetic_energy, 1)(theta, new_r)
 
     sampler = family.bind(weights, posterior)
-    state = sampler.init(jax.random.key(1), theta)._replace(momentum=r)
+    state = sampler.init(jax.random.key(1), theta)._replace(momentum=r, step=jnp.ones((), jnp.int32))
     state, _ = jax.jit(sampler.step)(jax.random.key(2), state, batch)
     np.testing.assert_allclose(state.momentum, new_r, atol=1e-5)
     np.testing.assert_allclose(state.position, new_theta, atol=1e-5)
@@ -407,3 +409,42 @@ def test_bad_weights_are_named_in_one_line(tmp_path, monkeypatch):
         roamax.l2e(posterior, {"layer0": weights["layer0"]})
     with pytest.raises(InputError, match="`meta_params` must hold two networks, d and q; got layer0"):
         roamax.meta_sgmcmc(posterior, {"layer0": weights["layer0"]})
+
+
+def momentum_families(temperature):
+    settings = {"step_size": 0.1, "friction": 0.5, "temperature": temperature}
+    return {
+        "sghmc": lambda posterior: roamax.sghmc(posterior, **settings),
+        "cyclical": lambda posterior: roamax.cyclical(posterior, **settings, cycle_length=10, exploration_ratio=0),
+        "l2e": roamax.l2e_family(**settings),
+        "kinetic_l2e": roamax.kinetic_l2e_family(**settings),
+        "precond_l2e": roamax.precond_l2e_family(**settings),
+        "meta_sgmcmc": roamax.meta_sgmcmc_family(step_size=0.1, temperature=temperature),
+    }
+
+
+@pytest.mark.parametrize("name", list(momentum_families(1.0)))
+def test_momentum_starts_from_its_stationary_law(name):
+    posterior, theta = quartic_posterior(), {"a": jnp.zeros((64, 64)), "b": jnp.zeros(1000)}
+
+    def momentum(key, temperature):
+        make = momentum_families(temperature)[name]
+        sampler = make(posterior) if callable(make) else make.bind(make.init(jax.random.key(0)), posterior)
+        return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(sampler.init(key, theta).momentum)])
+
+    drawn = momentum(jax.random.key(1), 2.0)
+    drawn = drawn[drawn != 0]
+    assert len(drawn) == trees.size(theta)  # Filling stays 0.
+    assert abs(np.mean(drawn**2) - 2) < 0.15
+    assert abs(np.mean(drawn)) < 0.1
+    assert not np.array_equal(momentum(jax.random.key(1), 1.0), momentum(jax.random.key(2), 1.0))
+    assert not momentum(jax.random.key(1), 0.0).any()
+
+
+def test_kinetic_l2e_starts_around_its_mean():
+    posterior = roamax.Posterior(lambda params, batch: 0 * batch, lambda params: 0 * jnp.sum(params), num_data=4)
+    family = roamax.kinetic_l2e_family(step_size=0.1, friction=0.5, temperature=0.0, output_scale=1.0)
+    sampler, theta = family.bind(family.init(jax.random.key(0)), posterior), jax.random.normal(jax.random.key(1), (5,))
+    state, _ = sampler.step(jax.random.key(2), sampler.init(jax.random.key(3), theta), jnp.zeros(2))
+    np.testing.assert_allclose(state.position, theta, atol=1e-6)
+    assert np.max(np.abs(state.momentum)) > 0.05

@@ -52,12 +52,12 @@ def batches():
 
 
 def jax_steps(make_sampler, noise_of):
-    """The positions of the JAX sampler after each step, and the noise it used."""
+    """The positions of the JAX sampler after each step, and the noise it used at its start and in each step."""
     prior = roamax.priors.gaussian(weight_decay=WEIGHT_DECAY, num_data=NUM_DATA)
     posterior = roamax.Posterior(lambda params, x: -sum_of_squares(params, x), prior, NUM_DATA)
     sampler = make_sampler(posterior)
     state = sampler.init(jax.random.key(0), jax.tree.map(jnp.asarray, initial()))
-    positions, noises = [], []
+    positions, noises = [], [jax.tree.map(np.asarray, noise_of(jax.random.key(0), state.position))]
     for i, x in enumerate(batches()):
         key = jax.random.key(100 + i)
         noises.append(jax.tree.map(np.asarray, noise_of(key, state.position)))
@@ -72,8 +72,10 @@ def torch_steps(make_optimizer, noises):
     optimizer = make_optimizer(params.values())
     names = {parameter: name for name, parameter in params.items()}
     positions = []
-    for x, noise in zip(batches(), noises, strict=True):
-        optimizer._noise = lambda members, noise=noise: [torch.tensor(noise[names[p]]) for p in members]
+    for x, noise in zip(batches(), noises[1:], strict=True):
+        optimizer._noise = lambda members, noise=noise: [
+            torch.tensor((noise if optimizer.state[p] else noises[0])[names[p]]) for p in members
+        ]
         optimizer.zero_grad()
         sum_of_squares(params, torch.tensor(x)).mean().backward()
         optimizer.step()

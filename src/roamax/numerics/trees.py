@@ -73,6 +73,11 @@ def normal_like(key: Key, tree: Params) -> Params:
     return jax.tree.unflatten(treedef, drawn)
 
 
+def stationary_momentum(key: Key, position: Params, temperature: jax.Array | float) -> Params:
+    """Draw a momentum from N(0, T I), its stationary law; at T = 0 it is 0."""
+    return linear((jnp.sqrt(jnp.asarray(temperature, float)), normal_like(key, position)))
+
+
 def leading_length(tree: Batch, argument: str) -> int:
     """Return the leading length that all arrays of `tree` share, or raise an `InputError`."""
     shapes = {path_name(path): jnp.shape(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}

@@ -24,7 +24,7 @@ def cyclical(
     Within each cycle the learning rate (the step size of SGLD, the squared step size of SGHMC) decays to 0 along a
     cosine. The first `exploration_ratio` of a cycle runs at temperature 0, the rest at `temperature`. A float
     `friction` applies at the peak and grows as the step size falls, so that the momentum decay, step_size * friction,
-    stays constant.
+    stays constant. The first momentum of SGHMC is 0, unless `exploration_ratio` is 0.
 
     Each cycle ends in a draw, so `roamax.sample` needs neither burn-in nor thinning, and `num_samples` is the number
     of cycles.

@@ -27,6 +27,7 @@ def sghmc(posterior: Posterior, *, step_size: Scalar, friction: Scalar, temperat
 
     The second line uses the *new* momentum: with the old one, the variance on N(0, 1) at epsilon = .1, C = .2 is 2
     instead of 1. T = 0 is SGD with momentum, and `from_learning_rate` gives `step_size` and `friction` in its terms.
+    The momentum starts from its stationary distribution, N(0, T I) with the T of the first step.
 
     Args:
         posterior: The posterior to sample.
@@ -42,7 +43,8 @@ def sghmc(posterior: Posterior, *, step_size: Scalar, friction: Scalar, temperat
     temperature_at = as_schedule(temperature, "temperature", positive=False)
 
     def init(key: Key, position: Params) -> SGHMCState:
-        return SGHMCState(position, trees.zeros_like(position), jnp.zeros((), jnp.int32))
+        start = jnp.zeros((), jnp.int32)
+        return SGHMCState(position, trees.stationary_momentum(key, position, temperature_at(start)), start)
 
     def step(key: Key, state: SGHMCState, batch: Batch) -> tuple[SGHMCState, Info]:
         energy, gradient = posterior.energy_and_grad(state.position, batch)

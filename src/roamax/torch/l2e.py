@@ -106,10 +106,9 @@ class L2E(SamplingOptimizer):
     def _features(self, group: Group, members: list[torch.Tensor]) -> torch.Tensor:
         """Update the running averages, and return the nine features of every parameter, (9, numbers)."""
         dtype = torch.float64 if any(p.dtype == torch.float64 for p in members) else torch.float32
-        for p in members:
-            if not self.state[p]:
-                state = torch.zeros(1 + len(l2e.DECAYS), *p.shape, dtype=dtype, device=p.device)
-                self.state[p].update(momentum=state[0].clone(), averages=state[1:].clone())
+        for p, momentum in self._first_momenta(members, group["temperature"]):
+            averages = torch.zeros(len(l2e.DECAYS), *p.shape, dtype=dtype, device=p.device)
+            self.state[p].update(momentum=momentum.to(dtype), averages=averages)
         features = torch.empty(l2e.WIDTHS[0], sum(p.numel() for p in members), dtype=dtype, device=members[0].device)
         features[THETA] = _flat(members, dtype)
         features[GRADIENT] = _flat(gradients(members), dtype)

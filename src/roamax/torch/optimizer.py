@@ -20,7 +20,8 @@ class SamplingOptimizer(torch.optim.Optimizer, ABC):
 
     Noise is drawn from `generator`, on its device; by default, from a new generator seeded by PyTorch's default one,
     and so by `torch.manual_seed`. Its state is part of `state_dict`, so that a run resumes bit for bit. Settings may
-    differ between parameter groups and may be changed between steps.
+    differ between parameter groups and may be changed between steps. The momentum starts from its stationary
+    distribution, N(0, T I).
 
     Args:
         params: Parameters or parameter groups.
@@ -91,6 +92,14 @@ class SamplingOptimizer(torch.optim.Optimizer, ABC):
             torch.empty(p.shape, dtype=p.dtype, device=device).normal_(generator=self._generator).to(p.device)
             for p in members
         ]
+
+    def _first_momenta(
+        self, members: list[torch.Tensor], temperature: float
+    ) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Draw momenta from their stationary law, N(0, T I), for the parameters that have no state yet."""
+        new = [p for p in members if not self.state[p]]
+        drawn = self._noise(new) if temperature > 0 else [torch.zeros_like(p) for p in new]
+        return [(p, math.sqrt(temperature) * momentum) for p, momentum in zip(new, drawn, strict=True)]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the optimizer and of its noise generator."""

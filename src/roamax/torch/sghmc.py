@@ -29,9 +29,8 @@ class _Momentum(SamplingOptimizer):
     def _move(self, group: Group, members: list[torch.Tensor]) -> None:
         lr, temperature = self._settings(group)
         epsilon, decay = math.sqrt(lr / group["num_data"]), group["momentum_decay"]
-        for p in members:
-            if not self.state[p]:
-                self.state[p]["momentum"] = torch.zeros_like(p)
+        for p, momentum in self._first_momenta(members, temperature):
+            self.state[p]["momentum"] = momentum
         momenta = [self.state[p]["momentum"] for p in members]
         scale = -epsilon * group["num_data"]
         torch._foreach_mul_(momenta, 1 - decay)

@@ -19,7 +19,7 @@ DEFAULTS = {"step_size": math.sqrt(2e-5), "friction": 0.05, "output_scale": 1e-3
 
 
 class KineticL2EState(NamedTuple):
-    """The position, its momentum, and the number of steps taken."""
+    """The position, its momentum (before the first step, its distance to the mean), and the number of steps taken."""
 
     position: Params
     momentum: Params
@@ -49,7 +49,8 @@ def kinetic_l2e(
 
     with the *new* momentum in the second line. The inputs of f are theta and grad U / N, each divided by its root mean
     square over the tensor; its output is multiplied by `output_scale`. J' (r - f) is a vector-Jacobian product through
-    the network and the root mean squares, which couple the parameters of a tensor.
+    the network and the root mean squares, which couple the parameters of a tensor. The momentum starts from
+    N(f(theta), T I) with the T of the first step.
 
     Guarantee: the integral of exp(-g) over r is the same for every theta, so in the limit of small steps the chain
     samples the posterior, whatever the weights, provided that J is the full Jacobian. f depends on theta through the
@@ -106,7 +107,8 @@ def kinetic_l2e_family(
         _network.check_mlp(meta_params, WIDTHS, "meta_params")
 
         def init(key: Key, position: Params) -> KineticL2EState:
-            return KineticL2EState(position, trees.zeros_like(position), jnp.zeros((), jnp.int32))
+            start = jnp.zeros((), jnp.int32)
+            return KineticL2EState(position, trees.stationary_momentum(key, position, scalars.at(start)[2]), start)
 
         def step(key: Key, state: KineticL2EState, batch: Batch) -> tuple[KineticL2EState, Info]:
             epsilon, friction, temperature, scale = scalars.at(state.step)
@@ -117,10 +119,12 @@ def kinetic_l2e_family(
                 return momentum_mean(meta_params, theta, trees.linear((1 / posterior.num_data, moving)), scale)
 
             f, pull_back = jax.vjp(mean, state.position)
-            velocity = trees.linear((1.0, state.momentum), (-1.0, f))
+            # f needs a batch, which the start does not have: the first step adds it.
+            r = trees.linear((1.0, state.momentum), (jnp.where(state.step == 0, 1.0, 0.0), f))
+            velocity = trees.linear((1.0, r), (-1.0, f))
             (towards_mean,) = pull_back(velocity)
             momentum = trees.linear(
-                (1.0, state.momentum),
+                (1.0, r),
                 (-epsilon, gradient),
                 (epsilon, towards_mean),
                 (-epsilon * friction, velocity),

@@ -49,7 +49,7 @@ def l2e(
     The second line evaluates the network again, at the new momentum; with `passes=1` it reuses beta from the first
     line, at half the cost. The network has nine inputs per parameter: grad U / N, theta, r and six running averages of
     grad U / N with decays from .1 to .9999, each divided by its root mean square over the tensor. Its outputs are
-    multiplied by `output_scale`. The momentum starts at 0.
+    multiplied by `output_scale`. The momentum starts from N(0, T I) with the T of the first step.
 
     Guarantee: if alpha and beta are the gradients of one function g for which the integral of exp(-g(theta, r)) over r
     does not depend on theta, the chain samples the posterior in the limit of small steps, as SGHMC does. Nothing
@@ -115,8 +115,10 @@ def l2e_family(
 
         def init(key: Key, position: Params) -> L2EState:
             layout = Groups.of(position, mesh)
-            momentum, averages = (jnp.zeros((*axes, *layout.shape), layout.dtype) for axes in ((), (len(DECAYS),)))
-            return L2EState(position, momentum, averages, jnp.zeros((), jnp.int32))
+            start = jnp.zeros((), jnp.int32)
+            temperature = jnp.asarray(scalars.at(start)[2], layout.dtype)
+            momentum = layout.without_filling(jnp.sqrt(temperature) * layout.noise(key))
+            return L2EState(position, momentum, jnp.zeros((len(DECAYS), *layout.shape), layout.dtype), start)
 
         def step(key: Key, state: L2EState, batch: Batch) -> tuple[L2EState, Info]:
             energy, gradient = posterior.energy_and_grad(state.position, batch)

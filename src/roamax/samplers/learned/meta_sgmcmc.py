@@ -49,7 +49,7 @@ def meta_sgmcmc(
     Q = clip(output) comes from a network with 10 hidden units whose inputs are the energy and the momentum, and
     D = clip(|output|) from another that takes the gradient too. Momentum and gradient (grad U / N) are divided by their
     root mean squares over the tensor. The energy is one number for all parameters, which this would turn into 1 or -1,
-    so it enters as U / N instead.
+    so it enters as U / N instead. The momentum starts from N(0, T I) with the T of the first step.
 
     Q depends on theta only through the energy, whose derivative is the gradient at hand, so the diagonals in Gamma are
     exact and cheap: derivatives of the networks, parameter by parameter, times those of their features.
@@ -123,7 +123,8 @@ def meta_sgmcmc_family(
         check_weights(meta_params, "meta_params")
 
         def init(key: Key, position: Params) -> MetaSGMCMCState:
-            return MetaSGMCMCState(position, trees.zeros_like(position), jnp.zeros((), jnp.int32))
+            start = jnp.zeros((), jnp.int32)
+            return MetaSGMCMCState(position, trees.stationary_momentum(key, position, scalars.at(start)[1]), start)
 
         def matrices(energy: jax.Array, gradient: Params, momentum: Params) -> Matrices:
             layout = Groups.of(momentum)

@@ -49,7 +49,8 @@ def precond_l2e(
 
     q and d are the outputs, times `output_scale`, of one network with the size and the nine inputs of L2E's; with all
     weights 0 this is SGHMC. The diagonals in Gamma come from Jacobian-vector products with random signs v: the mean of
-    v * (J v) is the diagonal of J, and its noise comes only from coupling between parameters.
+    v * (J v) is the diagonal of J, and its noise comes only from coupling between parameters. The
+    momentum starts from N(0, T I) with the T of the first step.
 
     Guarantee: if Q and D are functions of theta and r, then in the limit of small steps the chain samples the
     posterior, whatever the weights. The gradient is a function of theta, and Gamma accounts for it. Running averages
@@ -120,7 +121,9 @@ def precond_l2e_family(
         def init(key: Key, position: Params) -> PrecondL2EState:
             layout = Groups.of(position)
             averages = jnp.zeros((len(decays), *layout.shape), layout.dtype)
-            return PrecondL2EState(position, trees.zeros_like(position), averages, jnp.zeros((), jnp.int32))
+            start = jnp.zeros((), jnp.int32)
+            momentum = trees.stationary_momentum(key, position, scalars.at(start)[2])
+            return PrecondL2EState(position, momentum, averages, start)
 
         def step(key: Key, state: PrecondL2EState, batch: Batch) -> tuple[PrecondL2EState, Info]:
             noise_key, sign_key = jax.random.split(key)
