@@ -31,7 +31,7 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    # Presets are numbers: the help of `roamax meta-train` need not wait for JAX.
+    # Imported on first use, so that the help of `roamax meta-train` does not wait for JAX.
     if name in _HOME:
         return getattr(importlib.import_module(f"roamax.meta.{_HOME[name]}"), name)
     raise AttributeError(f"module 'roamax.meta' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""The state of a meta-training run, on disk so that a kill at any moment costs seconds."""
+"""Checkpoints of a meta-training run: a kill at any moment costs seconds of work."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from roamax.types import MetaParams
 
 
 class TrainState(NamedTuple):
-    """Everything that the rest of a run depends on, after `step` outer steps, and what has been counted on the way."""
+    """Everything that the rest of a run depends on after `step` outer steps, and the totals so far."""
 
     step: int
     meta_params: MetaParams
@@ -27,7 +27,7 @@ class TrainState(NamedTuple):
 
 
 def save(folder: Path, state: TrainState) -> None:
-    """Write a state in the place of the one before."""
+    """Write a state in place of the previous one."""
     arrays = {"meta_params": state.meta_params, "optimizer": state.optimizer, "best": state.best}
     arrays |= {f"slot{i}.{j}": carry for i, slot in enumerate(state.slots) for j, carry in enumerate(slot.carries)}
     named = {
@@ -44,7 +44,7 @@ def save(folder: Path, state: TrainState) -> None:
 
 
 def read_pointer(folder: Path) -> dict[str, Any] | None:
-    """Read what the checkpoint in `folder` says about itself, or None where there is none yet."""
+    """Read the facts about the checkpoint in `folder`, or return None if there is none yet."""
     pointer = runs.read_pointer(folder)
     if pointer is None:
         return None
@@ -66,7 +66,7 @@ def _is_slot(slot: Any) -> bool:
 
 
 def load(folder: Path, pointer: dict[str, Any], meta_params: MetaParams, optimizer: Any) -> TrainState:
-    """Load the state that `pointer` names; `meta_params` and `optimizer` show the structure of those parts."""
+    """Load the state that `pointer` names; `meta_params` and `optimizer` have the structure of those parts."""
     path, tensors = runs.read_state(folder, pointer)
 
     def tree(name: str, like: Any) -> Any:

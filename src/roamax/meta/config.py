@@ -1,4 +1,4 @@
-"""The configuration of a meta-training run: numbers and names, all of them in `config.json` and none elsewhere."""
+"""The configuration of a meta-training run: numbers and names, all of them kept in `config.json`."""
 
 import dataclasses
 import math
@@ -25,30 +25,30 @@ else:  # The command line reads its choices from the type.
 
 @dataclass(frozen=True)
 class Stage:
-    """A stretch of outer steps with one estimator of the meta-gradient.
+    """A number of outer steps with one estimator of the meta-gradient.
 
-    es      antithetic evolution strategies over the whole unroll
-    pes     persistent evolution strategies over truncations of it, fresh noise in each
-    nres    the same with one noise for a whole unroll
-    tbptt   backpropagation through the whole unroll, or through truncations of it
+    es      antithetic evolution strategies over whole unrolls
+    pes     persistent evolution strategies over truncations, with new noise for each
+    nres    the same with one noise per unroll
+    tbptt   backpropagation through whole unrolls, or through truncations
     """
 
     estimator: EstimatorName = "es"
-    """Which estimator of the meta-gradient."""
+    """The estimator of the meta-gradient."""
     outer_steps: int = 1000
     """Updates of the meta-parameters."""
     inner_steps: int = 3000
     """Steps of the sampler in one unroll."""
     num_samples: int = 10
-    """Draws in the loss: the last of a whole unroll; with truncations, those that the running loss remembers."""
+    """Draws in the loss: the last of a whole unroll; with truncations, the memory of the running loss."""
     thinning: int = 50
     """Steps between draws."""
     truncation: int | None = None
-    """Steps of a truncation; None for the whole unroll."""
+    """Steps per truncation; None for the whole unroll."""
     pairs: int = 1
-    """Antithetic pairs (backpropagation: unrolls) that an outer step averages over, each with a key of its own."""
+    """Antithetic pairs (backpropagation: unrolls) per outer step, each with its own key."""
     tasks: int = 1
-    """Tasks that an outer step draws; its pairs are dealt to them in turn."""
+    """Tasks per outer step; its pairs are assigned to them in turn."""
     sigma: float = 0.01
     """Standard deviation of the perturbations of evolution strategies."""
     learning_rate: float = 0.01
@@ -58,86 +58,85 @@ class Stage:
     only: str = ""
     """Draw from the tasks whose names contain this; "" for all of them."""
     layers: str = ""
-    """Train the tensors whose names contain this; "" for all. Evolution strategies need fewer pairs for fewer."""
+    """Train the tensors whose names contain this; "" for all. With fewer, evolution strategies need fewer pairs."""
 
     @property
     def truncations(self) -> int:
-        """The number of outer steps that one unroll takes."""
+        """The number of outer steps per unroll."""
         return 1 if self.truncation is None else self.inner_steps // self.truncation
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """A meta-training run. The same config gives the same meta-parameters, to the bit, on one kind of machine."""
+    """A meta-training run. On one kind of machine, the same config gives bit-identical meta-parameters."""
 
     sampler: SamplerName = "l2e"
     """The family of samplers to train."""
     tasks: str = "paper"
-    """The task distribution: a name, or `module:attribute` of your own."""
+    """The task distribution: a name, or your own as `module:attribute`."""
     stages: tuple[Stage, ...] = (Stage(),)
     """Stages, one after the other."""
     objective: ObjectiveName = "bma"
-    """bma, the loss of the model average; ce, the mean loss of draws; kl, for tbptt over several chains."""
+    """bma, the loss of the model average; ce, the mean loss of draws; kl, the KL divergence, for tbptt only."""
     seed: int = 0
     """Seed of everything random."""
     weights: str | None = None
     """Weights to start from, a file or the name of pretrained ones; None for random ones."""
     init_scale: float = 1.0
-    """Factor of the output layer of random weights: small ones start from a sampler that hardly moves,
-    instead of one that moves anywhere."""
+    """Factor of the output layer of random weights; if small, training starts from a sampler that hardly moves."""
 
     step_size: float = math.sqrt(1e-5)
-    """The sampler's epsilon; its square is what the paper tables. Validation uses it, and the card states it."""
+    """The sampler's epsilon, whose square the paper tabulates. Validation uses it, and the card states it."""
     friction: float = 0.05
     """Friction C."""
     temperature: float = 1.0
     """Temperature T of the injected noise."""
     output_scale: float = 1e-3
-    """Factor of the network's outputs."""
+    """Factor applied to the network's outputs."""
     passes: int = 2
-    """Passes of the network per step (l2e)."""
+    """Network passes per step (l2e)."""
 
     clip_norm: float = 1.0
-    """The meta-gradient's norm is clipped to this, and before that of each unroll's gradient by backpropagation."""
+    """The norm to which the meta-gradient is clipped, and before that each unroll's gradient by backpropagation."""
     beta1: float = 0.9
     """Adam's decay of the mean gradient."""
     beta2: float = 0.99
     """Adam's decay of the mean squared gradient."""
     loss_ceiling: float = 10.0
-    """Losses above this count as this: one diverged chain must not outweigh all others in evolution strategies."""
+    """Losses are capped at this, so that one diverged chain cannot outweigh all others in evolution strategies."""
     held_out: int = 1024
-    """Held-out points on which an unroll's loss is taken."""
+    """Held-out points on which the loss of an unroll is computed."""
     rescale: float = 1.0
-    """Divide tensors in training by factors from [1 / rescale, rescale], to learn the length of a step; 1 for none."""
+    """Divide tensors in training by factors from [1 / rescale, rescale], to learn step lengths; 1 for none."""
     chains: int = 1
     """Parallel chains of an unroll; kl needs two or more."""
     bandwidth: float = 100.0
     """Bandwidth of the kernel in the kl objective."""
 
     valid_every: int = 20
-    """Outer steps from one validation to the next."""
+    """Outer steps between validations."""
     valid_problems: int = 4
-    """Fixed pairs of task and seed that validation averages over."""
+    """Fixed pairs of task and seed over which validation averages."""
     valid_only: str = ""
     """Validate on tasks whose names contain this; "" for all of them."""
     valid_steps: int = 3000
     """Steps of the sampler in validation."""
     valid_samples: int = 10
-    """Draws in the validation loss, always that of the model average."""
+    """Draws in the validation loss, which is always that of the model average."""
     valid_thinning: int = 50
-    """Steps between those draws."""
+    """Steps between draws in validation."""
 
     def __post_init__(self) -> None:
         _check_run(self)
 
     @property
     def validation(self) -> Stage:
-        """Validation, as a stage without perturbations."""
+        """Validation as a stage, without perturbations."""
         return Stage(inner_steps=self.valid_steps, num_samples=self.valid_samples, thinning=self.valid_thinning)
 
     @property
     def outer_steps(self) -> int:
-        """Outer steps of all stages."""
+        """The number of outer steps of all stages."""
         return sum(stage.outer_steps for stage in self.stages)
 
     def stage_at(self, step: int) -> tuple[int, int]:
@@ -151,7 +150,7 @@ class TrainConfig:
 
 
 def to_json(config: TrainConfig) -> dict[str, Any]:
-    """Return a config as JSON can hold it; stages by their number, so that each of their numbers has a name."""
+    """Return a config ready for JSON; stages are keyed by number, so that each of their settings has a name."""
     flat = dataclasses.asdict(config)
     return flat | {"stages": {str(number): stage for number, stage in enumerate(flat["stages"])}}
 
@@ -167,7 +166,7 @@ def from_json(values: Any) -> TrainConfig:
 
 
 _OLD_NAMES = {"num_draws": "num_samples", "valid_draws": "valid_samples"}
-"""Settings that earlier versions wrote under another name."""
+"""Settings with another name in earlier versions."""
 
 
 def _settings(kind: type, values: Any, argument: str) -> dict[str, Any]:
@@ -195,7 +194,7 @@ _RULES: dict[type, _Rule] = {
     float: ("be a finite number > 0", lambda value: _is_number(value) and value > 0),
     str: ("be text", lambda value: isinstance(value, str)),
 }
-"""Rules for all settings of a type, except for the following."""
+"""Rules for all settings of a type, except those below."""
 _EXCEPTIONS: dict[str, _Rule] = {
     "seed": ("be a whole number >= 0", lambda value: _is_whole(value, least=0)),
     "passes": ("be 1 or 2", lambda value: _is_whole(value) and value <= 2),

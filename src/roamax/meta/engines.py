@@ -23,22 +23,27 @@ from roamax.types import MetaParams
 
 
 class Engine(Protocol):
-    """Runs jobs and returns their results in order; the results do not depend on the engine."""
+    """A runner of jobs; the results do not depend on which engine it is."""
 
     def run(self, meta_params: MetaParams, jobs: Sequence[Job]) -> list[Result]:
-        """Return the results of `jobs` at `meta_params`."""
+        """Run `jobs` at `meta_params` and return their results in order."""
         ...
 
     def close(self) -> None:
-        """Let go of what the engine holds."""
+        """Release what the engine holds."""
         ...
 
 
 class LocalEngine:
-    """Jobs dealt in turn to devices of this machine (all of them unless given), one thread and one call per device.
+    """An engine that assigns jobs in turn to devices of this machine, with one thread per device.
 
-    There is nothing between the devices, no collective: members of a pair take unequal time, and on CPU an
-    all-reduce that waits too long ends the process.
+    There are no collectives between devices: members of a pair take different times, and on CPU an all-reduce that
+    waits too long ends the process.
+
+    Args:
+        config: The run's config.
+        tasks: The tasks.
+        devices: The devices; None for all local ones.
     """
 
     def __init__(self, config: TrainConfig, tasks: TaskDistribution, devices: Sequence[Any] | None = None):
@@ -47,7 +52,7 @@ class LocalEngine:
         self._threads = ThreadPoolExecutor(len(self._devices), thread_name_prefix="roamax-meta")
 
     def run(self, meta_params: MetaParams, jobs: Sequence[Job]) -> list[Result]:
-        """Return the results of `jobs` at `meta_params`."""
+        """Run `jobs` at `meta_params` and return their results in order."""
         count = min(len(self._devices), len(jobs))
 
         def lane(number: int) -> list[Result]:
@@ -57,26 +62,25 @@ class LocalEngine:
         return [lanes[i % count][i // count] for i in range(len(jobs))]
 
     def close(self) -> None:
-        """End the threads, those that are at work once their job is done; after Ctrl-C nobody waits for that."""
+        """End the threads, each after its current job, without waiting for them."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 class RayEngine:
-    """Jobs dealt to Ray workers as they become free.
+    """An engine that assigns jobs to Ray workers as they become free.
 
-    Workers are sent meta-parameters and jobs and return scalars (backpropagation: a gradient; truncated unrolls:
-    their carry). The results are those of the local engine, also when workers fail: one that dies or hangs is replaced
-    and its job run again; a result that is not finite is believed when another worker, where there is one, finds the
-    same.
+    Workers receive meta-parameters and jobs and return scalars (backpropagation: a gradient; truncated unrolls: their
+    carry). The results are those of the local engine even if workers fail: one that dies or hangs is replaced and its
+    job run again; a non-finite result is accepted once a second worker, if there is one, confirms it.
 
     Args:
         config: The run's config.
-        tasks: Its tasks.
-        address: The cluster's address; None for one of this machine alone, which ends with the run.
+        tasks: The tasks.
+        address: The cluster's address; None for a cluster of this machine alone, which ends with the run.
         workers: The number of workers; None for one per `cpus_per_worker` of the cluster.
-        cpus_per_worker: CPUs that each worker has.
-        gpus_per_worker: GPUs that each worker has.
-        job_seconds: How long a job may take.
+        cpus_per_worker: CPUs per worker.
+        gpus_per_worker: GPUs per worker.
+        job_seconds: The time limit of a job.
     """
 
     def __init__(
@@ -103,11 +107,11 @@ class RayEngine:
         )
 
     def run(self, meta_params: MetaParams, jobs: Sequence[Job]) -> list[Result]:
-        """Return the results of `jobs` at `meta_params`."""
+        """Run `jobs` at `meta_params` and return their results in order."""
         return self._actors.run(jax.tree.map(np.asarray, meta_params), [_portable(job) for job in jobs])
 
     def worker_pids(self) -> list[int]:
-        """Return the process numbers of the idle workers."""
+        """Return the process ids of the idle workers."""
         return self._actors.idle_pids()
 
     def close(self) -> None:
@@ -117,7 +121,7 @@ class RayEngine:
 
 
 class _RemoteWorker:
-    """A worker in a process of its own."""
+    """A worker in its own process."""
 
     def __init__(self, config: TrainConfig, tasks: TaskDistribution):
         self._worker = Worker(config, tasks)
@@ -137,7 +141,14 @@ def _is_finite(result: Result) -> bool:
 
 
 def use_cpu_devices(count: int) -> None:
-    """Make the CPU look like `count` devices, so that as many jobs run side by side. Call it before JAX computes."""
+    """Make the CPU appear as several devices, so that as many jobs run in parallel.
+
+    Args:
+        count: The number of devices.
+
+    Raises:
+        InputError: JAX has already computed something in this process.
+    """
     try:
         jax.config.update("jax_num_cpu_devices", count)
     except RuntimeError as error:

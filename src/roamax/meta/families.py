@@ -1,4 +1,4 @@
-"""The families of samplers that can be meta-trained, by name, and where their training starts."""
+"""The families of samplers that can be meta-trained, by name, and their initial weights."""
 
 import inspect
 import re
@@ -15,18 +15,18 @@ from roamax.types import Key, LearnedSampler, MetaParams
 
 
 def settings(config: TrainConfig) -> dict[str, Any]:
-    """Return those of the run's settings that its family of samplers takes: what the weights are to be used with."""
+    """Return the run's settings of its family of samplers, with which the weights are to be used."""
     known = inspect.signature(registry.find(config.sampler).load_family()).parameters
     return {name: getattr(config, name) for name in known if hasattr(config, name)}
 
 
 def make_family(config: TrainConfig, step_size: float) -> LearnedSampler:
-    """Return the family that `config` names, at a step size."""
+    """Return the family that `config` names, with a given step size."""
     return registry.find(config.sampler).load_family()(**{**settings(config), "step_size": step_size})
 
 
 def initial_weights(config: TrainConfig, family: LearnedSampler, key: Key) -> MetaParams:
-    """Weights drawn by `key`, the output layers scaled by `init_scale`; or those that the run is to start from."""
+    """Return the weights that the run starts from, or random ones with output layers scaled by `init_scale`."""
     drawn = family.init(key)
     if config.weights is None:
         names = trees.named_leaves(drawn)
@@ -41,6 +41,6 @@ def initial_weights(config: TrainConfig, family: LearnedSampler, key: Key) -> Me
 
 
 def _is_output(name: str, names: Any) -> bool:
-    """Whether a leaf belongs to the last of the layers beside it."""
+    """Return whether a leaf belongs to the last layer of its network."""
     found = re.search(r"layer(\d+)", name)
     return found is not None and name.replace(found[0], f"layer{int(found[1]) + 1}") not in names

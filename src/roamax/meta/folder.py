@@ -1,10 +1,10 @@
 """The folder of a meta-training run.
 
-config.json          the arguments that decide the result
-log.csv, log.png     one row per outer step, and its picture
+config.json          the arguments that determine the result
+log.csv, log.png     one row per outer step, and a plot of it
 state/               the checkpoint to resume from
-weights.safetensors  the weights that validated best so far, and weights.json, their card
-results.json         how it went, once it is done
+weights.safetensors  the weights with the best validation loss so far, and weights.json, their card
+results.json         a summary, once the run is finished
 """
 
 import datetime
@@ -29,7 +29,7 @@ from roamax.types import MetaParams
 
 
 def claim(out: Path, config: TrainConfig, tasks: TaskDistribution) -> None:
-    """Make `out` this run's folder, or check that it is; a stage that is not over may grow, and stages may be added."""
+    """Make `out` this run's folder, or check that it is; unfinished stages may grow, and stages may be added."""
     arguments: dict[str, Any] = {**configs.to_json(config), "task_names": tasks.names()}
     path = out / "config.json"
     if not path.exists():
@@ -46,7 +46,7 @@ def claim(out: Path, config: TrainConfig, tasks: TaskDistribution) -> None:
 
 
 def read_arguments(path: Path) -> dict[str, Any]:
-    """Return the arguments that a folder was made with, in today's names; settings that are newer have defaults."""
+    """Return the arguments of a folder under today's names, with defaults for newer settings."""
     written = files.read_json(path)
     names = written.pop("task_names", None) if isinstance(written, dict) else None
     try:
@@ -62,12 +62,12 @@ def write_weights(folder: Path, config: TrainConfig, tasks: TaskDistribution, st
 
 
 def pack_weights(weights: MetaParams) -> bytes:
-    """Return weights as the content of a safetensors file."""
+    """Return the content of a safetensors file with the weights."""
     return files.pack_tensors({name.replace("/", "."): leaf for name, leaf in trees.named_leaves(weights).items()})
 
 
 def card(config: TrainConfig, tasks: TaskDistribution, state: TrainState) -> dict[str, Any]:
-    """Return what a user of the weights needs to know: settings first, then their history."""
+    """Return the card of the weights: the settings to use them with, then their history."""
     last, _ = config.stage_at(max(state.step, 1) - 1)
     begun = config.stages[: last + 1]
     seen = {tasks.names()[place] for stage in begun for place in eligible(stage.only, tasks.names())}
@@ -91,7 +91,7 @@ def card(config: TrainConfig, tasks: TaskDistribution, state: TrainState) -> dic
 
 
 def write_results(folder: Path, config: TrainConfig, state: TrainState) -> None:
-    """Write how the run went, `results.json`."""
+    """Write the summary of a finished run, `results.json`."""
     results = {
         **runs.provenance(config.seed),
         "validation_loss": state.best_loss,

@@ -1,6 +1,6 @@
-"""The inner loop: a learned sampler run on a task, scored by an objective while it runs, as one compiled function.
+"""The inner loop: a learned sampler runs on a task and is scored by an objective, in one compiled function.
 
-Memory does not depend on the number of steps: draws are scored when they are taken, and forgotten.
+Memory does not depend on the number of steps: draws are scored when they are taken, and not kept.
 """
 
 import functools
@@ -26,11 +26,11 @@ Data = tuple[Batch, Batch]
 
 
 class Problem(NamedTuple):
-    """A family of samplers, the kind of task it runs on, and how the runs are scored.
+    """A family of samplers, the kind of task it runs on, and the objective that scores it.
 
-    It holds functions and numbers but no data: tasks that differ in their data alone are one problem, and compile
-    once. `memory` is the number of draws that a score remembers, `held_out` how many points it is taken on, and
-    `rescale` bounds the factors that tensors are rescaled by.
+    It holds functions and numbers but no data: tasks that differ only in their data are one problem, and compile once.
+    `memory` is the number of draws that a score remembers, `held_out` the number of points it is computed on, and
+    `rescale` bounds the factors by which tensors are rescaled.
     """
 
     family: LearnedSampler
@@ -45,7 +45,7 @@ class Problem(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """A stretch of an unroll: `burn_in` steps, then `draws` draws, each after `thinning` more steps."""
+    """A part of an unroll: `burn_in` steps, then `draws` draws, each after `thinning` more steps."""
 
     burn_in: int
     draws: int
@@ -58,22 +58,22 @@ class Segment(NamedTuple):
 
     @property
     def block(self) -> int:
-        """Steps of a block: at most about sqrt(steps), and such that every draw is at the end of a block.
+        """The number of steps per block, at most about sqrt(steps), such that every draw is at the end of a block.
 
-        One loop over blocks, instead of one for the burn-in and one for the draws, holds the step once: half the
-        time to compile.
+        One loop over blocks, instead of one for the burn-in and one for the draws, contains the step only once, which
+        halves the time to compile.
         """
         common = math.gcd(self.burn_in, self.thinning)
         return max(size for size in range(1, common + 1) if common % size == 0 and (size - 1) ** 2 <= self.steps)
 
     def block_ends_in_draw(self) -> np.ndarray:
-        """Return for every block whether a draw follows it."""
+        """Return for each block whether a draw follows it."""
         ends = np.arange(self.block, self.steps + 1, self.block)
         return (ends > self.burn_in) & ((ends - self.burn_in) % self.thinning == 0)
 
 
 class Carry(NamedTuple):
-    """The state of an unroll: the chains' states, the score, the steps and the draws taken."""
+    """The state of an unroll: the chains' states, the score, and the numbers of steps and draws so far."""
 
     states: Any
     score: jax.Array
@@ -82,11 +82,11 @@ class Carry(NamedTuple):
 
 
 class Unroll(NamedTuple):
-    """An inner problem as an estimator sees it: pure functions, traceable, told apart by identity.
+    """An inner problem as an estimator sees it: pure, traceable functions, compared by identity.
 
-    `start(meta_params, key, data)` gives a carry, and `advance(meta_params, key, data, carry)` the carry after one
-    segment and the loss there. The key is the same in every call for one run: with equal keys, two runs differ in
-    nothing but their meta-parameters (common random numbers).
+    `start(meta_params, key, data)` returns a carry, and `advance(meta_params, key, data, carry)` the carry after one
+    segment and the loss there. The key is the same in every call of a run: with equal keys, two runs differ only in
+    their meta-parameters (common random numbers).
     """
 
     start: Callable[[MetaParams, Key, Any], Any]
@@ -111,23 +111,23 @@ def problem(
 
 @functools.cache
 def unroll(problem: Problem, segment: Segment, rematerialise: bool = False) -> Unroll:
-    """Return the unroll of a problem in segments; the same object for equal arguments, so that jit finds it again.
+    """Return the unroll of a problem in segments: the same object for equal arguments, so that jit does not recompile.
 
-    With `rematerialise` a gradient through a segment keeps the states between its blocks, and computes all else
-    again block by block.
+    With `rematerialise`, a gradient through a segment stores only the states between its blocks and recomputes the rest
+    block by block.
     """
     return Unroll(functools.partial(_start, problem), functools.partial(_advance, problem, segment, rematerialise))
 
 
 @functools.partial(jax.jit, static_argnames="unroll")
 def start(unroll: Unroll, meta_params: MetaParams, key: Key, data: Any) -> Any:
-    """Return the beginning of an unroll, compiled."""
+    """Start an unroll, compiled."""
     return unroll.start(meta_params, key, data)
 
 
 @functools.partial(jax.jit, static_argnames="unroll")
 def advance(unroll: Unroll, meta_params: MetaParams, key: Key, data: Any, carry: Any) -> tuple[Any, jax.Array]:
-    """Run one segment of an unroll; return the carry after it and the loss there, compiled."""
+    """Run one segment of an unroll, compiled; return the carry after it and the loss there."""
     return unroll.advance(meta_params, key, data, carry)
 
 
@@ -170,7 +170,7 @@ def _advance(
     posterior, _ = rescaling.coordinates(problem.posterior, problem.rescale, keys.rescaling, position)
     sampler = problem.family.bind(meta_params, posterior)
     held_out = _take(keys.held_out, valid, problem.held_out)
-    # One key per chain, folded with the step inside: each use of a key inside the loop costs time to compile.
+    # One key per chain, folded with the step inside the loop, where each use of a key costs compile time.
     batch_keys, noise_keys = (jax.random.split(key, problem.chains) for key in (keys.batch, keys.noise))
 
     def move(carry: Carry) -> Carry:
@@ -193,7 +193,7 @@ def _advance(
     def block(carry: Carry, is_draw: jax.Array) -> tuple[Carry, None]:
         return jax.lax.cond(is_draw, add_draw, lambda carry: carry, move(carry)), None
 
-    # Nothing inside a scan can be shared with its recomputation, so the barriers against that are not needed.
+    # Inside a scan nothing is shared with its recomputation, so barriers against CSE are not needed.
     body = jax.checkpoint(block, prevent_cse=False) if rematerialise else block
     carry, _ = jax.lax.scan(body, carry, jnp.asarray(segment.block_ends_in_draw()))
     return carry, problem.objective.loss(carry.score)
@@ -204,6 +204,6 @@ def _take(key: Key, data: Batch, count: int) -> Batch:
     length = trees.leading_length(data, "data")
     if count == length:
         return data
-    # Uneven by less than length / 2^32, and quicker to compile and to run than a draw without that flaw.
+    # Biased by less than length / 2^32, but faster to compile and run than an unbiased draw.
     rows = (jax.random.bits(key, (count,), jnp.uint32) % jnp.uint32(length)).astype(jnp.int32)
     return jax.tree.map(lambda array: array.at[rows].get(mode="promise_in_bounds"), data)

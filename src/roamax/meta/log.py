@@ -1,4 +1,4 @@
-"""The log of a meta-training run: one row of `log.csv` per outer step, and its picture."""
+"""The log of a meta-training run: one row of `log.csv` per outer step, and a plot of it."""
 
 import csv
 import errno
@@ -13,10 +13,10 @@ from roamax.host import files
 
 
 class Row(NamedTuple):
-    """One outer step. Empty fields: no validation then, or no finite loss.
+    """One outer step. A field is empty if there was no validation, or no finite loss.
 
-    `step` counts the updates made; row 0 is the validation before the first. `inner_gradients` and `seconds` are
-    sums over the run so far, `compile_seconds` belongs to this step alone.
+    `step` counts the updates so far; row 0 is the validation before the first. `inner_gradients` and `seconds` are
+    totals of the run so far, `compile_seconds` is that of this step.
     """
 
     step: int
@@ -33,25 +33,25 @@ class Row(NamedTuple):
 
 
 class Log:
-    """Appends rows to a file. Opened at a checkpoint's step, it drops the rows of steps that will be done again."""
+    """A log file that rows are appended to. Opened at a checkpoint's step, it drops the rows of later steps."""
 
     def __init__(self, path: Path, step: int):
         kept = [row for row in read_rows(path) if int(row.step) <= step] if path.exists() else []
         files.write_bytes(path, "".join(map(_line, [Row._fields, *kept])).encode())
         self._path = path
         with files.writing(path):
-            # Without a buffer, so that closing has nothing left to write, and to fail at, on a full disk.
+            # Unbuffered, so that closing has nothing left to write, which could fail on a full disk.
             self._file = path.open("ab", buffering=0)
 
     def add(self, row: Row) -> None:
-        """Append a row; a kill of this process cannot lose it."""
+        """Append a row; it survives a kill of this process."""
         with files.writing(self._path):
             line = _line(row).encode()
             if self._file.write(line) != len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def sync(self) -> None:
-        """Bring the rows to the disk, before a checkpoint that counts on them."""
+        """Flush the rows to disk, before a checkpoint that relies on them."""
         with files.writing(self._path):
             os.fsync(self._file.fileno())
 
@@ -61,7 +61,7 @@ class Log:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Read the whole rows of a log, as text; a last row that was cut short is left out."""
+    """Read the complete rows of a log, as text; a truncated last row is left out."""
     lines = files.read_bytes(path).decode(errors="replace").splitlines(keepends=True)
     whole = [line for line in lines if line.endswith("\n")]
     try:
@@ -72,7 +72,7 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def plot(log: Path, picture: Path) -> None:
-    """Draw the meta-loss of each step, its running mean, and the validation loss."""
+    """Plot the meta-loss of each step, its running mean, and the validation loss."""
     import matplotlib.pyplot as plt
     import numpy as np
 
@@ -95,7 +95,7 @@ def plot(log: Path, picture: Path) -> None:
 
 
 def _column(rows: list[Row], name: str) -> tuple[list[int], list[float]]:
-    """Return the steps and the numbers of a column, as far as they are numbers."""
+    """Return the steps and values of a column, where it holds numbers."""
     points = []
     for row in rows:
         with suppress(ValueError):

@@ -1,8 +1,8 @@
 """Objectives of meta-training, as running means over the draws of an unroll.
 
-Draws are not kept: each is scored when it is taken and folded into a mean with weight 1 / min(k, memory), k counting
-the draws. Up to `memory` draws that is their plain mean; beyond, older draws fade, which is the *online* form of
-the objective that truncated unrolls use.
+Draws are not kept: the k-th is scored when it is taken and folded into a mean with weight 1 / min(k, memory). Up to
+`memory` draws that is their plain mean; beyond, older draws fade, which is the *online* form of the objective that
+truncated unrolls use.
 """
 
 import functools
@@ -19,7 +19,7 @@ from roamax.types import Batch, Params
 
 
 class Draw(NamedTuple):
-    """One draw of each of several chains, along the leading axis of `positions`, and what it is scored with."""
+    """One draw per chain, along the leading axis of `positions`, and the data that it is scored with."""
 
     posterior: Posterior
     positions: Params
@@ -30,8 +30,8 @@ class Draw(NamedTuple):
 class Objective(NamedTuple):
     """A running score: `init` for a number of held-out points, `add(score, weight, draw)`, and its `loss`.
 
-    With `gradient_only` the loss has the objective's gradient but not its value, so that only backpropagation can
-    minimise it. `least_chains` is how many chains a draw must come from.
+    With `gradient_only`, the loss has the objective's gradient but not its value, so that only backpropagation can
+    minimise it. `least_chains` is the least number of chains.
     """
 
     init: Callable[[int, Any], jax.Array]
@@ -42,9 +42,9 @@ class Objective(NamedTuple):
 
 
 def over_chains(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Map a function over a leading axis of chains by `vmap`, except that one chain stays unbatched.
+    """Map a function over a leading axis of chains by `vmap`, except that a single chain stays unbatched.
 
-    On CPU a batched matrix product with a batch of one is slower than the plain product.
+    On CPU, a batched matrix product with a batch of one is slower than the plain product.
     """
 
     def mapped(*arguments: Any) -> Any:
@@ -58,9 +58,9 @@ def over_chains(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @functools.cache
 def bma() -> Objective:
-    """The loss of the Bayesian model average, L = -mean_i log (1/K) sum_k p(y_i | x_i, theta_k).
+    """Return the loss of the Bayesian model average, L = -mean_i log (1/K) sum_k p(y_i | x_i, theta_k).
 
-    It rewards draws that are good together, hence diverse ones.
+    It rewards draws that predict well together, hence diverse ones.
     """
 
     def add(score: jax.Array, weight: jax.Array, draw: Draw) -> jax.Array:
@@ -73,7 +73,7 @@ def bma() -> Objective:
 
 @functools.cache
 def cross_entropy() -> Objective:
-    """The mean loss of single draws, L = -(1/K) sum_k mean_i log p(y_i | x_i, theta_k)."""
+    """Return the mean loss of single draws, L = -(1/K) sum_k mean_i log p(y_i | x_i, theta_k)."""
 
     def add(score: jax.Array, weight: jax.Array, draw: Draw) -> jax.Array:
         return score + weight * (-jnp.mean(_log_density(draw)) - score)
@@ -83,14 +83,14 @@ def cross_entropy() -> Objective:
 
 @functools.cache
 def kl(bandwidth: float = 100.0, ridge: float = 0.01) -> Objective:
-    """The divergence KL(q || posterior) of the chains' common distribution q, divided by the number of data.
+    """Return the divergence KL(q || posterior) of the chains' common distribution q, divided by the number of data.
 
-    Its gradient goes through the draws alone,
+    Its gradient goes through the draws only,
 
         d KL / d phi = mean_c (grad U(theta_c) + grad log q(theta_c)) . d theta_c / d phi,
 
-    with grad log q from `stein_score` over the chains. The value is only the energy's part of it, because the
-    entropy of q is not known.
+    with grad log q from `stein_score` over the chains. The value is only that of the energy, because the entropy of q
+    is not known.
     """
     check(math.isfinite(bandwidth) and bandwidth > 0, "bandwidth", "be a finite number > 0", bandwidth)
     check(math.isfinite(ridge) and ridge > 0, "ridge", "be a finite number > 0", ridge)
@@ -108,7 +108,7 @@ def kl(bandwidth: float = 100.0, ridge: float = 0.01) -> Objective:
 
 
 def stein_score(points: jax.Array, bandwidth: float, ridge: float) -> jax.Array:
-    """The gradient of log q at each of `points` (count, dimension), which were drawn from q, by Stein's identity.
+    """Estimate the gradient of log q at `points` (count, dimension), which were drawn from q, by Stein's identity.
 
     With k(x, y) = exp(-|x - y|^2 / (2 h^2)), K_ij = k(x_i, x_j) and B_i = sum_j (x_i - x_j) K_ij / h^2, the identity
     K G + B = 0 holds in expectation; ridge regression solves it: G = -(K + ridge I)^-1 B.
@@ -122,5 +122,5 @@ def stein_score(points: jax.Array, bandwidth: float, ridge: float) -> jax.Array:
 
 
 def _log_density(draw: Draw) -> jax.Array:
-    """log p(y_i | x_i, theta_c) of the held-out points, shape (chains, points)."""
+    """Return log p(y_i | x_i, theta_c) of the held-out points, shape (chains, points)."""
     return over_chains(lambda position: draw.posterior.log_likelihood(position, draw.held_out))(draw.positions)

@@ -1,4 +1,4 @@
-"""The outer step: jobs from keys, a meta-gradient from their results, and Adam on it, clipped to a norm."""
+"""The outer step: jobs from keys, a meta-gradient from their results, and Adam on the clipped gradient."""
 
 import functools
 import math
@@ -19,14 +19,14 @@ Run = Callable[[MetaParams, Sequence[Job]], list[Result]]
 
 
 class Slot(NamedTuple):
-    """The unroll that a pair is in: the outer step that began it, and a carry for each member once it is under way."""
+    """The current unroll of a pair: the outer step that began it, and each member's carry after the first segment."""
 
     start: int
     carries: tuple[list[Any], ...] = ()
 
 
 class Estimate(NamedTuple):
-    """A meta-gradient, None if no pair gave one; the mean loss; how many losses or gradients were not finite."""
+    """A meta-gradient, None if no pair gave one; the mean loss; the number of pairs that were not finite."""
 
     gradient: MetaParams | None
     loss: float
@@ -38,7 +38,7 @@ class Estimate(NamedTuple):
 
 
 def new_slots(stage: Stage, step: int) -> tuple[Slot, ...]:
-    """Return slots of pairs that all begin an unroll at `step`."""
+    """Return one slot per pair, each of which begins an unroll at `step`."""
     return tuple(Slot(step) for _ in range(stage.pairs))
 
 
@@ -53,8 +53,8 @@ def estimate(
 ) -> Estimate:
     """Estimate the meta-gradient of outer step `step`, averaged over the pairs of its stage.
 
-    A pair with a loss or gradient that is not finite is counted, and starts a new unroll. A loss that is not finite
-    counts as `config.loss_ceiling`; a pair without any finite loss is left out.
+    A pair with a non-finite loss or gradient is counted, and starts a new unroll. A non-finite loss counts as
+    `config.loss_ceiling`; a pair without any finite loss is left out.
     """
     number, begin = config.stage_at(step)
     stage = config.stages[number]
@@ -68,7 +68,7 @@ def estimate(
         finite = [math.isfinite(result.loss) for result in outcome]
         gradient = None
         if any(finite):
-            # One that diverged beside one that did not is evidence, and counts as the worst loss there is.
+            # If only one member diverged, that is evidence: it counts as the worst possible loss.
             bounded = [_bounded(result, config.loss_ceiling) for result in outcome]
             gradient = estimator.gradient(meta_params, stage, jobs, bounded, config.clip_norm)
             if gradient is not None:
@@ -109,7 +109,7 @@ def _bounded(result: Result, ceiling: float) -> Result:
 def _next_slot(
     stage: Stage, pair: int, begin: int, step: int, slot: Slot, outcome: Sequence[Result], good: bool
 ) -> Slot:
-    # Unrolls of different pairs end at different outer steps, so that every update sees all parts of an unroll.
+    # Unrolls of different pairs end at different outer steps, so that each update sees all parts of an unroll.
     offset = pair * stage.truncations // stage.pairs
     ends = (step + 1 - begin + offset) % stage.truncations == 0
     if ends or not good:
@@ -118,7 +118,7 @@ def _next_slot(
 
 
 class OuterOptimizer(NamedTuple):
-    """`init(meta_params)` gives a state; `update(meta_params, state, gradient)` new meta-parameters and state."""
+    """An optimizer: `init(meta_params)` returns a state, `update(meta_params, state, gradient)` both after a step."""
 
     init: Callable[[MetaParams], Any]
     update: Callable[[MetaParams, Any, MetaParams], tuple[MetaParams, Any]]

@@ -1,4 +1,4 @@
-"""Configs by name: the paper's, its small ablation and its baseline, one for two cores, and one that is soon over."""
+"""Configs by name: the paper's, its small ablation and its baseline, one for two cores, and one that takes a minute."""
 
 import math
 
@@ -21,9 +21,9 @@ PRESETS: dict[str, TrainConfig] = {
     ),
     "cpu": TrainConfig(
         tasks="cpu",
-        # Short unrolls with long steps teach a sampler to move at all, longer ones with shorter steps where to: both on
-        # the smallest networks, where more backpropagation on more of them made worse samplers. How far to go in long
-        # runs, with many inputs and with few examples, is left to evolution strategies on the last layer.
+        # Short unrolls with long steps teach a sampler to move at all, longer ones with shorter steps where to move.
+        # Both use the smallest networks only: backpropagation on more tasks made worse samplers. Step lengths in long
+        # runs, with many inputs or few examples, are left to evolution strategies on the last layer.
         stages=(
             Stage("tbptt", 115, 150, 6, 10, pairs=2, tasks=2, learning_rate=0.003, step_size=8e-5**0.5, only=_SMALLEST),
             Stage("tbptt", 250, 400, 8, 25, pairs=2, tasks=2, learning_rate=0.001, step_size=2e-5**0.5, only=_SMALLEST),
@@ -55,4 +55,4 @@ PRESETS: dict[str, TrainConfig] = {
         valid_only="hidden=16",
     ),
 }
-"""The presets of `roamax meta-train`; every number of them can be replaced with `dataclasses.replace`."""
+"""The presets of `roamax meta-train`; change any setting with `dataclasses.replace`."""

@@ -1,9 +1,9 @@
-"""Tasks in coordinates of other scales, so that one task teaches what many of different widths would.
+"""Tasks in rescaled coordinates, so that one task teaches what many of different widths would.
 
-A learned sampler sees features that are normalised within a tensor, and moves by what it makes of them: how far a step
-goes does not depend on the scale of the parameters. Which step is right does, and the networks of users are wider than
-those of meta-training. So each tensor theta of an unroll becomes theta' = theta / f, with f drawn log-uniformly from
-[1 / rescale, rescale]. The posterior stays what it is; the sampler has to find out from its gradients how far to go.
+A learned sampler sees features that are normalised within a tensor, so the length of its steps does not depend on the
+scale of the parameters. The right length does, and users' networks are wider than those of meta-training. So each
+tensor theta of an unroll becomes theta' = theta / f, with f drawn log-uniformly from [1 / rescale, rescale]. The
+posterior stays the same; the sampler has to infer from its gradients how far to move.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from roamax.types import Key, Params
 def coordinates(
     posterior: Posterior, rescale: float, key: Key, like: Params
 ) -> tuple[Posterior, Callable[[Params], Params]]:
-    """The posterior as a function of theta', and the function that takes theta there; `like` has theta's structure."""
+    """Return the posterior as a function of theta', and the map from theta to theta'; `like` has theta's structure."""
     if rescale == 1:
         return posterior, lambda params: params
     leaves, structure = jax.tree.flatten(like)

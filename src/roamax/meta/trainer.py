@@ -1,4 +1,4 @@
-"""The outer loop: Adam on the meta-gradient, validated on fixed problems, resumable after a kill at any moment."""
+"""The outer loop: Adam on the meta-gradient, with validation on fixed problems; resumes after a kill at any moment."""
 
 import math
 import time
@@ -26,11 +26,11 @@ from roamax.tasks import TaskDistribution
 from roamax.types import Key, MetaParams
 
 SAVE_SECONDS = 2.0
-"""Seconds of work that a kill may cost: a checkpoint is small, but not all disks are quick."""
+"""The time between checkpoints, which a kill may cost: a checkpoint is small, but some disks are slow."""
 
 
 class Trained(NamedTuple):
-    """The weights that validated best, their validation loss, and the folder of the run."""
+    """The weights with the best validation loss, that loss, and the folder of the run."""
 
     meta_params: MetaParams
     loss: float
@@ -45,20 +45,20 @@ def train(
     engine: Callable[[TrainConfig, TaskDistribution], Engine] = LocalEngine,
     show: bool | None = None,
 ) -> Trained:
-    """Meta-train a sampler. Run again with the same `out`, it resumes where it stopped.
+    """Meta-train a sampler. Called again with the same `out`, it resumes where it stopped.
 
-    The meta-parameters are the same, to the bit, however often the run was stopped on the way. A finished run resumes
-    when its last stage is given more outer steps, or when further stages are added.
+    The meta-parameters are bit-identical, however often the run was interrupted. A finished run resumes if its last
+    stage is given more outer steps, or if stages are added.
 
     Args:
-        config: The run's numbers.
+        config: The settings of the run.
         out: The run folder.
-        tasks: What to train on; None for the distribution that `config.tasks` names.
-        engine: Makes what the jobs run on.
-        show: Whether to show progress; None for where there is a terminal.
+        tasks: The tasks to train on; None for the distribution that `config.tasks` names.
+        engine: A function of the config and the tasks that returns the engine to run jobs on.
+        show: Whether to show a progress bar; None shows it on a terminal only.
 
     Returns:
-        The weights that validated best.
+        The weights with the best validation loss.
     """
     out = Path(out)
     distribution = task_sets.get(config.tasks) if tasks is None else tasks
@@ -84,7 +84,7 @@ class _Keys(NamedTuple):
 
 
 class _Run:
-    """The run of a folder that has been claimed."""
+    """A run in a folder that it has claimed."""
 
     def __init__(self, config: TrainConfig, out: Path, tasks: TaskDistribution, engine: Engine):
         self.config = config
@@ -96,7 +96,7 @@ class _Run:
         self.met: set[tuple[int, int]] = set()
 
     def to_the_end(self, show: bool | None) -> TrainState:
-        """Run all outer steps that are left, and write the files that sum them up."""
+        """Run the remaining outer steps, and write the summary and the plot."""
         state = self._resume()
         total, done = self.config.outer_steps, 0 if state is None else state.step
         journal = log.Log(self.out / "log.csv", -1 if state is None else done)
@@ -137,7 +137,7 @@ class _Run:
         began = time.monotonic()
         number, begin = self.config.stage_at(state.step)
         if state.step == begin:
-            # Another estimator's gradients have another scale: what Adam knows of the old ones would mislead it.
+            # Gradients of another estimator have another scale, for which Adam's old averages would be wrong.
             optimizer = outer_optimizer(self.config, number).init(state.meta_params)
             state = state._replace(optimizer=optimizer, slots=new_slots(self.config.stages[number], begin))
         made = estimate(
@@ -184,7 +184,7 @@ class _Run:
         return state.step % self.config.valid_every == 0 or state.step == self.config.outer_steps
 
     def _validation_loss(self, meta_params: MetaParams, step: int) -> float:
-        """Return the mean loss over fixed problems; one that diverged counts as `loss_ceiling`."""
+        """Return the mean loss over fixed problems, where divergence counts as `loss_ceiling`."""
         self.report(step, "validating")
         choice = eligible(self.config.valid_only, self.tasks.names())
         drawn = [

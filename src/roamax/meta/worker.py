@@ -1,7 +1,7 @@
-"""A worker runs jobs.
+"""A worker that runs jobs.
 
-It knows the config and the tasks, and keeps what costs time to make (tasks, compiled functions, data on a
-device) but nothing that a result depends on: any worker gives the same result for the same job.
+It has the config and the tasks, and caches what is slow to make (tasks, compiled functions, data on a device), but
+results depend on none of it: any worker returns the same result for the same job.
 """
 
 import threading
@@ -22,7 +22,7 @@ from roamax.types import LearnedSampler, MetaParams
 
 
 class Worker:
-    """Runs jobs of one meta-training run."""
+    """A runner of the jobs of one meta-training run."""
 
     def __init__(self, config: TrainConfig, tasks: TaskDistribution):
         self.config = config
@@ -82,7 +82,7 @@ class Worker:
             segment = inner.Segment(burn_in, stage.num_samples, stage.thinning)
         else:
             segment = inner.Segment(0, stage.truncation // stage.thinning, stage.thinning)
-        # Validation is of the model average, of one chain, in the coordinates of users.
+        # Validation scores the model average of one chain, in the original coordinates.
         trains = number != VALIDATION
         problem = inner.problem(
             self._family(stage.step_size or config.step_size),
@@ -96,9 +96,9 @@ class Worker:
         return inner.unroll(problem, segment, rematerialise=estimators.ESTIMATORS[stage.estimator].backpropagates)
 
     def _place(self, array: Any, device: Any) -> Any:
-        """Return an array on a device, put there once for all tasks that share it."""
+        """Return an array on a device, where it is put once for all tasks that share it."""
         if (id(array), device) not in self._placed:
-            # The array itself is kept too, so that its id stays its own.
+            # The array itself is kept too, so that its id is not reused.
             self._placed[id(array), device] = array, jax.device_put(array, device)
         return self._placed[id(array), device][1]
 

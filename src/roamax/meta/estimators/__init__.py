@@ -1,4 +1,4 @@
-"""Estimators of the meta-gradient, by name: one module each, which holds its `ESTIMATOR`, and one entry here."""
+"""Estimators of the meta-gradient, by name: each has a module with its `ESTIMATOR`, and one entry here."""
 
 import importlib
 from typing import TYPE_CHECKING, NamedTuple

@@ -1,11 +1,11 @@
 """Antithetic evolution strategies.
 
-They follow the gradient of the smoothed loss E L(phi + eta), eta ~ N(0, sigma^2 I), from losses alone: one pair of
-unrolls that differ in the sign of eta, and in nothing else, gives
+They estimate the gradient of the smoothed loss E L(phi + eta), eta ~ N(0, sigma^2 I), from losses alone: a pair of
+unrolls that differ only in the sign of eta gives
 
     g = xi (L(phi + eta) - L(phi - eta)) / (2 sigma^2),
 
-where xi is the sum of the perturbations that the unroll has met so far. Over a whole unroll that is eta itself.
+where xi is the sum of the perturbations in the unroll so far. Over a whole unroll, that is eta itself.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from roamax.types import Key, MetaParams
 
 @dataclass(frozen=True)
 class EvolutionStrategies:
-    """Evolution strategies; with `fresh_noise`, each truncation of an unroll has a perturbation of its own."""
+    """Evolution strategies; with `fresh_noise`, each truncation of an unroll has its own perturbation."""
 
     fresh_noise: bool = False
     signs: tuple[int, ...] = (1, -1)
@@ -47,14 +47,14 @@ class EvolutionStrategies:
     def gradient(
         self, meta_params: MetaParams, stage: Stage, jobs: Sequence[Job], results: Sequence[Result], clip_norm: float
     ) -> MetaParams:
-        """Return xi (L+ - L-) / (2 sigma^2). The perturbations are made again from the key: no worker sends them."""
+        """Return xi (L+ - L-) / (2 sigma^2). Perturbations are recomputed from the key: no worker sends them."""
         plus, minus = (result.loss for result in results)
         scalars = jnp.asarray(plus - minus, float), jnp.asarray(stage.sigma, float)
         count = jnp.asarray(self._number(jobs[0]) + 1, jnp.int32)
         return _gradient(meta_params, split_key(jobs[0].key)[0], *scalars, count, stage.layers)
 
     def _number(self, job: Job) -> int:
-        """Return which of its key's perturbations a job runs with."""
+        """Return the number of the job's perturbation, among those of its key."""
         return job.truncation if self.fresh_noise else 0
 
 

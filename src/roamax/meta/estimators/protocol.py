@@ -12,18 +12,18 @@ from roamax.types import Key, MetaParams
 
 
 class Estimator(Protocol):
-    """Turns groups of unrolls into gradients of their loss with respect to the meta-parameters.
+    """An estimator of the gradient of the loss with respect to the meta-parameters, from groups of unrolls.
 
     Workers call `perturbed` and `advance` for each job; `gradient` is called once per group, where the results are.
     """
 
     signs: tuple[int, ...]
-    """One unroll of a group for each: the sign of its perturbation, 0 for none."""
+    """The sign of the perturbation, 0 for none, of each unroll in a group."""
     cost: int
-    """The cost of a step of an unroll, in evaluations of the gradient of the inner problem."""
+    """The cost per step of an unroll, in gradient evaluations of the inner problem."""
 
     def perturbed(self, meta_params: MetaParams, stage: Stage, job: Job) -> MetaParams:
-        """Return the meta-parameters that a job runs with; a job without a sign has those that are given."""
+        """Return the meta-parameters that a job runs with; without a sign, those given."""
         ...
 
     def advance(
@@ -32,12 +32,12 @@ class Estimator(Protocol):
         """Run one segment of an unroll, from `carry`.
 
         Returns:
-            The carry after it, the loss there, and the gradient of the loss where this estimator takes it.
+            The carry after it, the loss there, and the gradient of the loss if this estimator computes it.
         """
         ...
 
     def gradient(
         self, meta_params: MetaParams, stage: Stage, jobs: Sequence[Job], results: Sequence[Result], clip_norm: float
     ) -> MetaParams | None:
-        """Return the gradient that a group of jobs with finite losses gives, or None where it is not finite."""
+        """Return the gradient from a group of jobs with finite losses, or None if it is not finite."""
         ...

@@ -1,7 +1,7 @@
 """Backpropagation through the inner loop, over whole unrolls or truncations of them.
 
-It sees all directions at once, where evolution strategies see one per pair. Over long unrolls it blows up, and
-truncated it is biased: a segment's gradient knows nothing of what the meta-parameters did before it.
+It sees all directions at once, where evolution strategies see one per pair. Over long unrolls it explodes, and with
+truncations it is biased: a segment's gradient ignores the effect of the meta-parameters on earlier segments.
 """
 
 import math
@@ -23,7 +23,7 @@ class Backpropagation:
     """Truncated backpropagation through time: one unroll per group, differentiated segment by segment."""
 
     signs = (0,)
-    # The step itself, once more to rematerialise it, and the derivative of its gradient, which costs about two.
+    # The step itself, its recomputation, and the derivative of its gradient, which costs about two.
     cost = 4
 
     def perturbed(self, meta_params: MetaParams, stage: Stage, job: Job) -> MetaParams:
@@ -39,7 +39,7 @@ class Backpropagation:
     def gradient(
         self, meta_params: MetaParams, stage: Stage, jobs: Sequence[Job], results: Sequence[Result], clip_norm: float
     ) -> MetaParams | None:
-        """Return the gradient, clipped: one that explodes would drown the others, though it has the least to say."""
+        """Return the clipped gradient: one that explodes would drown the others, though it is the least reliable."""
         gradient = trees.masked(results[0].gradient, stage.layers)
         norm = math.sqrt(sum(float(np.sum(np.square(leaf, dtype=np.float64))) for leaf in jax.tree.leaves(gradient)))
         return trees.linear((min(1.0, clip_norm / max(norm, 1e-30)), gradient)) if math.isfinite(norm) else None
