@@ -1,4 +1,4 @@
-"""The command line. Commands import what they need when they run, so that help is there at once."""
+"""The command line. Commands import what they need when they run, so that help appears at once."""
 
 import importlib
 import os
@@ -11,9 +11,9 @@ from roamax.errors import DivergenceError, FileError, InputError, nearest
 
 
 class Command(NamedTuple):
-    """A command: the module of `roamax.cli` and the function in it, and a line for the overview.
+    """A command: its module in `roamax.cli`, the function there, and a line for the overview.
 
-    `resumes` says that the same command again resumes where it was stopped.
+    With `resumes`, running the same command again resumes where it stopped.
     """
 
     module: str
@@ -40,8 +40,8 @@ COMMANDS = {
     "experiment": Command("experiment", "experiment", "Run an experiment of the paper.", resumes=True),
     "experiment list": Command("experiment", "list_experiments", "List the experiments, and what each needs."),
     "experiment page": Command("experiment", "page", "Write one Markdown page about experiments."),
-    "data list": Command("data", "list_data", "List the data sets, and which of them are here."),
-    "data fetch": Command("data", "fetch", "Download a data set, and check it."),
+    "data list": Command("data", "list_data", "List the data sets, and which are installed."),
+    "data fetch": Command("data", "fetch", "Download and verify a data set."),
     "completion": Command("completion", "completion", "Let a shell complete commands and options."),
 }
 HELP = ("-h", "--help")
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command.
 
     Args:
-        arguments: Its words; those of the process if they are None.
+        arguments: The words of the command line; None for those of the process.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     resumes = False
@@ -75,12 +75,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         _stop(f"stopped. To resume: {shlex.join(['roamax', *words])}" if resumes else "stopped.", arguments is None)
     except BrokenPipeError:
-        # The reader of our output has gone, as with `| head`: nothing more to say, and nowhere to say it.
+        # The reader of our output is gone, as with `| head`: discard the rest.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def overview(names: Iterable[str]) -> str:
-    """Return what `roamax --help` prints, or with the names of a family, `roamax FAMILY --help`."""
+    """Return the text of `roamax --help`, or with the names of a family, of `roamax FAMILY --help`."""
     width = max(map(len, names))
     commands = "\n".join(f"  {name:{width}}  {COMMANDS[name].summary}" for name in names)
     return (
@@ -104,7 +104,7 @@ def find(words: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def parse(name: str, words: Sequence[str]) -> Callable[[], None]:
-    """Return the call of a command that the words ask for, ready to be made."""
+    """Return the call of a command that the words ask for, as a function without arguments."""
     from roamax.cli import parsing
 
     return parsing.parse(COMMANDS[name].load(), f"roamax {name}", words)
@@ -119,12 +119,12 @@ def _stop(message: str, owns_process: bool) -> NoReturn:
         fail(message, code=130)
     finally:
         if owns_process:
-            # What a thread still computes nobody wants, and Python would wait for it, for minutes perhaps.
+            # Python would wait for threads that still compute, perhaps for minutes.
             sys.stdout.flush()
             os._exit(130)
 
 
 def fail(message: str, code: int) -> NoReturn:
-    """Say what went wrong in one line on standard error, and end the process with the exit code."""
+    """Print an error in one line on standard error, and exit with the code."""
     print(f"roamax: {message}", file=sys.stderr)
     sys.exit(code)

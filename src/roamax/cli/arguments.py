@@ -1,4 +1,4 @@
-"""Arguments that several commands share, and the names that registries know, each said once."""
+"""Arguments that several commands share, and those that take names from registries."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -8,7 +8,7 @@ import tyro
 
 
 class Names(NamedTuple):
-    """Marks an argument that takes a name from a registry, which is asked when names are shown or completed."""
+    """A mark for an argument that takes a name from a registry, which is read when names are shown or completed."""
 
     known: Callable[[], Iterable[str]]
 
@@ -53,11 +53,11 @@ DataDir = Annotated[
 ]
 RunFolder = Annotated[Path, tyro.conf.arg(metavar="DIR")]
 Words = Annotated[tuple[str, ...], tyro.conf.arg(help_behavior_hint="")]
-"""Any number of words, by default none."""
+"""Any number of words, none by default."""
 Engine = Literal["local", "ray"]
 Address = Annotated[
     str | None,
     tyro.conf.arg(metavar="ADDRESS", help="The Ray cluster's address.", help_behavior_hint="(default: one is started)"),
 ]
 Flag = Annotated[bool, tyro.conf.arg(help_behavior_hint="")]
-"""Off unless it is there."""
+"""Off unless given."""

@@ -1,4 +1,4 @@
-"""`roamax completion SHELL`: tyro's script, with names from registries and files where they belong."""
+"""`roamax completion SHELL`: tyro's script, with names from registries, and files where they are expected."""
 
 import contextlib
 import inspect
@@ -16,7 +16,7 @@ from roamax.errors import lookup
 
 Tree = dict[str, "Tree | Callable[..., None]"]
 
-# tyro completes no files for arguments without a name, and in bash no folder's slash: left to the shell.
+# tyro completes no files for positional arguments, and in bash no slash after folders: left to the shell.
 FILES = {
     "bash": """
 _roamax() {
@@ -36,7 +36,7 @@ Shell = Annotated[str, tyro.conf.arg(metavar="SHELL"), Names(lambda: FILES)]
 def completion(shell: tyro.conf.Positional[Shell]) -> None:
     """Print a script with which a shell completes commands, options and names.
 
-    Write it to a file that the shell reads; the next shell completes. A tab
+    Write it to a file that the shell reads, and start a new shell. Completion
     runs Python, but does not import roamax.
 
     Examples:
@@ -52,13 +52,13 @@ def completion(shell: tyro.conf.Positional[Shell]) -> None:
     with contextlib.redirect_stdout(script), contextlib.suppress(SystemExit):
         words = ["--tyro-write-completion", shell, "-"]
         tyro.cli(_union(_tree()), prog="roamax", args=words, config=(tyro.conf.FlagCreatePairsOff,))
-    # tyro takes each line of an option's help for something to complete.
+    # tyro mistakes each line of an option's help for a completion.
     flat = re.sub("^COMPLETION_SPEC.*", lambda known: re.sub(r"\\+n *", " ", known[0]), script.getvalue(), flags=re.M)
     print(flat + files, end="")
 
 
 def _tree() -> Tree:
-    """Return the commands by their words, then by the names that they take: tyro completes no others."""
+    """Return the commands by their words, then by the names that they take, since tyro completes subcommands only."""
     tree: Tree = {}
     for name, command in COMMANDS.items():
         *family, last = name.split()
@@ -74,7 +74,7 @@ def _tree() -> Tree:
 
 
 def _with_choices(function: Callable[..., None]) -> tuple[Callable[..., None], tuple[str, ...]]:
-    """Return a command's signature with the names that options take as choices, and those it takes by position."""
+    """Return a command with the names that its options take as choices, and the names that it takes by position."""
 
     def stub(**named: Any) -> None:
         pass

@@ -6,7 +6,7 @@ from roamax.cli.arguments import DataDir, DataSet, Json, Quiet
 
 
 def list_data(data_dir: DataDir = None, quiet: Quiet = False, json: Json = False) -> None:
-    """List the data sets: which of them are here, their sizes and licences.
+    """List the data sets: which are installed, their sizes and licences.
 
     Examples:
         roamax data list
@@ -27,14 +27,14 @@ def list_data(data_dir: DataDir = None, quiet: Quiet = False, json: Json = False
         row["size"] = f"{row['num_bytes'] / 1e6:.0f} MB" if row["num_bytes"] else None
     columns = [
         Column("name", "name"),
-        Column("there", "here"),
+        Column("there", "installed"),
         Column("size", "size"),
         Column("classes", "classes", "d"),
         Column("checksum", "checksum"),
         Column("licence", "licence"),
     ]
     print_table(from_records(columns, rows, f"Data sets in {data.data_dir(data_dir)}"))
-    print("recorded: the checksum of the first download here, which later ones must match")
+    print("recorded: no published checksum; later downloads must match the first one on this machine")
 
 
 def fetch(
@@ -43,7 +43,7 @@ def fetch(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Download a data set from its publisher, and check it.
+    """Download a data set from its publisher, and verify it.
 
     Example:
         roamax data fetch fashion_mnist
@@ -58,4 +58,4 @@ def fetch(
     if json:
         print_json({"name": name, "files": [str(path) for path in paths]})
     elif not quiet:
-        print("\n".join(map(str, paths)) if paths else f"{name} is made, not fetched: nothing to download.")
+        print("\n".join(map(str, paths)) if paths else f"{name} is generated: nothing to download.")

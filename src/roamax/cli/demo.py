@@ -9,7 +9,7 @@ def demo(out: RunFolder = Path("demo"), seed: Seed = 0, quiet: Quiet = False, js
     """Compare every sampler with a deep ensemble on digits, in two minutes.
 
     Nothing is downloaded. Writes results.json, report.html and its figures to
-    OUT. The same command again resumes where it stopped.
+    OUT. Running the same command again resumes where it stopped.
 
     Examples:
         roamax demo
@@ -55,12 +55,12 @@ def demo(out: RunFolder = Path("demo"), seed: Seed = 0, quiet: Quiet = False, js
                "Predictive performance vs. the number of draws",
                "Negative log-likelihood of the averaged prediction on held-out digits; lower is better."),
         Figure("reliability", figures.reliability_diagrams(tables), "Reliability",
-               "How often predictions of a given confidence are right. On the diagonal they are as good as they say; "
-               "strong bars hold more of the examples."),
+               "Accuracy of predictions by confidence. Calibrated predictions lie on the diagonal; darker bars hold "
+               "more of the examples."),
     ]  # fmt: skip
     lead = (
-        f"Handwritten digits of scikit-learn, a network with 64 hidden units, {demo_methods.STEPS:,} gradients of a "
-        "minibatch (or their equal in examples) for each method. The best value of a column is marked."
+        f"Handwritten digits of scikit-learn, a network with 64 hidden units, {demo_methods.STEPS:,} minibatch "
+        "gradients (or as many examples in full-batch gradients) per method. The best value of each column is marked."
     )
     table = from_records(columns, records)
     write_page(out / "report.html", "roamax demo", lead, table, pictures, made_by, show)

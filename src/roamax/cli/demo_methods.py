@@ -1,4 +1,4 @@
-"""What `roamax demo` runs: a small network on the digits of scikit-learn, every sampler vs. a deep ensemble."""
+"""The methods of `roamax demo`: a small network on the digits of scikit-learn, every sampler vs. a deep ensemble."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,13 +19,13 @@ TUNED: dict[str, dict[str, Any]] = {
     "cyclical": {"learning_rate": 0.3},
     "hmc": {"num_integration_steps": 10, "step_size": 0.02, "adaptation_steps": 0},
 }
-"""What suits the digits better than a sampler's defaults."""
+"""Settings that suit the digits better than a sampler's defaults."""
 
 
 def methods(task: Task) -> list[Method]:
-    """Return every method, each with `STEPS` minibatch gradients, or as many examples in gradients over all data."""
+    """Return every method, each with `STEPS` minibatch gradients, or as many examples in full-batch gradients."""
     shown = [record for record in RECORDS.values() if record.in_demo]
-    # The ensemble is what the others are held against.
+    # The ensemble comes first: the others are compared with it.
     return [_method(task, record) for record in sorted(shown, key=lambda record: record.draws != "member")]
 
 
@@ -47,9 +47,9 @@ def run(seed: int, progress: bool | None = None, out: Path | None = None) -> Ite
     """Run each method in turn and yield its outcome.
 
     Args:
-        seed: Decides all chains.
-        progress: Whether to show a bar; None shows one on a terminal.
-        out: A folder to keep the draws in, from which a demo that was stopped resumes.
+        seed: The seed of all chains.
+        progress: Whether to show a progress bar; None shows it on a terminal only.
+        out: A folder to keep the draws in, from which an interrupted demo resumes.
 
     Yields:
         The outcome of each method.

@@ -22,8 +22,8 @@ def evaluate(
 ) -> None:
     """Measure a run, finished or still running.
 
-    Predictions, calibration, convergence and the space of draws; all numbers
-    go to metrics.json in its folder.
+    Measures predictions, calibration, convergence and the geometry of draws;
+    all numbers go to metrics.json in its folder.
 
     Examples:
         roamax evaluate runs/fashion
@@ -31,10 +31,10 @@ def evaluate(
 
     Args:
         dir: A folder that `roamax sample` made.
-        ood: Out-of-distribution data sets, to tell from the run's own by the confidence of predictions.
+        ood: Out-of-distribution data sets, to be detected by the confidence of predictions.
         corruptions: Also measure accuracy on 15 kinds of corrupted images at 5 severities.
-        reference: An npz file with another prediction, `probs`, to compare with.
-        draws: Use only this many draws per chain, the first ones.
+        reference: An npz file with other predictions, `probs`, to compare with.
+        draws: Use only the first so many draws per chain.
         format: How to print the numbers.
     """
     from roamax.cli.output import FORMATS, print_json
@@ -62,7 +62,7 @@ def evaluate(
 
 
 def summary(record: dict[str, Any]) -> Table:
-    """Return a table of a record, one line per number."""
+    """Return a table of a record, one row per number."""
     numbers = dict(record["scores"])
     for space in ("parameters", "functions"):
         found = record["diagnostics"][space]

@@ -37,8 +37,8 @@ def experiment(
     """Run an experiment of the paper.
 
     Writes results.json, tables in Markdown and LaTeX, and figures as PNG and
-    PDF to OUT. The same command again resumes where it stopped. Data sets that
-    are not here are left out, with a note.
+    PDF to OUT. Running the same command again resumes where it stopped. Data
+    sets that are not installed are left out, with a note.
 
     Examples:
         roamax experiment image-classification --out results/image-classification
@@ -48,14 +48,14 @@ def experiment(
 
     Args:
         name: A name that `roamax experiment list` shows.
-        out: Where results go.
-        scale: cpu takes minutes on two cores; paper has the paper's numbers, for accelerators.
-        chains: Where chains are kept: experiments that share a folder share chains.
-        seeds: Number of seeds, the first of them --seed.
+        out: The folder for results.
+        scale: cpu takes minutes on two cores; paper uses the paper's settings, for accelerators.
+        chains: The folder for chains; experiments that share it share chains.
+        seeds: Number of seeds, starting from --seed.
         weights: Weights for learned methods, instead of the pretrained ones.
         problems: Run only these problems, such as cifar10.
         engine: Where chains run: in processes of this machine, or as tasks of a Ray cluster.
-        workers: Processes that run chains here, each on its own core; 1 leaves them to this process.
+        workers: Local processes that run chains, each on its own core; 1 runs them in this process.
     """
     from roamax.cli.start import start_jax
     from roamax.errors import InputError
@@ -91,7 +91,7 @@ def experiment(
 
 
 def list_experiments(quiet: Quiet = False, json: Json = False) -> None:
-    """List the experiments: what each reproduces, its data and its run time.
+    """List the experiments: what each reproduces, its data sets and its run time.
 
     Example:
         roamax experiment list
@@ -108,7 +108,7 @@ def list_experiments(quiet: Quiet = False, json: Json = False) -> None:
     for row in rows:
         row["reproduces"] += f" ({row['data']})" if row["data"] else ""
     columns = [Column("name", "name"), Column("minutes", "min", "d"), Column("reproduces", "reproduces (data)")]
-    print_table(from_records(columns, rows, "Experiments, and minutes at cpu scale on two cores"))
+    print_table(from_records(columns, rows, "Experiments, with minutes at cpu scale on two cores"))
 
 
 def page(

@@ -26,8 +26,8 @@ def _command(name: str) -> Callable[..., None]:
 
     command.__doc__ = f"""Meta-train a sampler, starting from the preset `{name}`.
 
-    Every setting of the preset can be changed. The same command again resumes
-    where it stopped.
+    Every setting of the preset can be changed. Running the same command again
+    resumes where it stopped.
 
     Examples:
         roamax meta-train {name} --out runs/{name}
@@ -37,7 +37,7 @@ def _command(name: str) -> Callable[..., None]:
         out: The run folder.
         config: The run's settings.
         engine: Where unrolls run: in this process, or on a Ray cluster.
-        devices: CPU devices that the local engine spreads unrolls over.
+        devices: CPU devices over which the local engine spreads unrolls.
     """
     return command
 

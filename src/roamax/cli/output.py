@@ -1,4 +1,4 @@
-"""Results on a terminal: tables, Markdown, LaTeX, or JSON."""
+"""Output of results: tables, Markdown, LaTeX or JSON."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,7 @@ from roamax.report.table import Table, latex, markdown, terminal
 
 
 def print_table(table: Table) -> None:
-    """Print a table; one that needs more than the terminal's width is as wide as it needs to be."""
+    """Print a table; one that does not fit the terminal is printed at its full width."""
     from rich.console import Console
 
     console, shown = Console(), terminal(table)
@@ -17,7 +17,7 @@ def print_table(table: Table) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON, for programs."""
+    """Print a value as JSON."""
     print(files.json_text(value))
 
 
@@ -26,4 +26,4 @@ FORMATS: dict[str, Callable[[Table], None]] = {
     "markdown": lambda table: print(markdown(table)),
     "latex": lambda table: print(latex(table)),
 }
-"""How a summary is shown, by name."""
+"""The ways to print a summary, by name."""

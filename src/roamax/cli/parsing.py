@@ -1,6 +1,6 @@
-"""The words of a command line as the arguments of a function, by tyro; its complaint, a box, as one line.
+"""Parsing of a command line into the arguments of a function, by tyro, with errors on one line instead of in a box.
 
-tyro wraps only what it puts in boxes, and reports errors as data only through a private module: its text is read.
+tyro wraps only text in boxes, and reports errors as data only in a private module, so its text is parsed.
 """
 
 import contextlib
@@ -24,24 +24,24 @@ RULES = {
     r"Error parsing (\S+): .*could not convert string to float: (.*)": r"`\1` must be a number; got \2",
     r"Unrecognized options: (.*)": r"All words must be options or their values; got '\1'",
 }
-"""What tyro says, and the rule in our words."""
+"""Patterns of tyro's errors, and the rules they are replaced by."""
 
 
 def parse(function: Callable[..., None], prog: str, words: Sequence[str]) -> Callable[[], None]:
-    """Return the call of a command's function that the words ask for, ready to be made.
+    """Return the call of a command's function that the words ask for.
 
     Args:
         function: The command; its docstring is the help text and its parameters are the options.
         prog: The command's name, as help and errors show it.
-        words: What follows the name.
+        words: The words after the name.
 
     Returns:
-        A function without arguments. Bad words raise an `InputError`; where they ask for help, it is printed and the
+        A function without arguments. Bad words raise an `InputError`; if they ask for help, it is printed and the
         process ends.
     """
     import tyro
 
-    # Parsing is kept apart from running: tyro would put an error of the command itself in a box too.
+    # Parsing is separate from running: tyro would put errors of the command itself in a box too.
     @functools.wraps(function)
     def call(*positional: Any, **named: Any) -> Callable[[], None]:
         return functools.partial(function, *positional, **named)
@@ -68,7 +68,7 @@ def options(function: Callable[..., None], prog: str) -> list[str]:
 
 
 def _misspelt(function: Callable[..., None], prog: str, words: Sequence[str]) -> str | None:
-    """Return a complaint about the first word that begins like an option and is none."""
+    """Return an error about the first word that looks like an option but is not one, or None."""
     known = options(function, prog)
     for word in words:
         name = word.partition("=")[0].replace("_", "-")
@@ -80,7 +80,7 @@ def _misspelt(function: Callable[..., None], prog: str, words: Sequence[str]) ->
 
 
 def _rule(box: str, prog: str) -> str:
-    """Return on one line what a box without a border says, from its underlined title to the next line of dashes."""
+    """Return on one line the text of a box without a border, from its underlined title to the next line of dashes."""
     title, *parts = re.split(r"^ *-{5,} *$", box, flags=re.MULTILINE)
     said = " ".join((parts[0] if parts else title).split()).rstrip(".")
     if said.startswith("invalid choice"):

@@ -37,9 +37,9 @@ def sample(
 ) -> None:
     """Sample the posterior of a network, and score its averaged prediction.
 
-    Draws, state and the scores on the test set, results.json, go to OUT. The
-    same command again resumes where it stopped; a larger --num-samples adds
-    draws to a finished run.
+    Writes draws, state and scores on the test set (results.json) to OUT.
+    Running the same command again resumes where it stopped; with a larger
+    --num-samples, it adds draws to a finished run.
 
     Examples:
         roamax sample --out runs/digits
@@ -55,14 +55,14 @@ def sample(
         sampler: The sampler.
         num_samples: Draws per chain.
         burn_in: Steps before the first draw.
-        thinning: Steps from one draw to the next.
+        thinning: Steps between draws.
         chains: Chains that run in parallel.
-        batch_size: Examples per minibatch; HMC and NUTS take all data.
-        weight_decay: Weight decay that the Gaussian prior equals, relative to the mean loss.
+        batch_size: Examples per minibatch; HMC and NUTS use all data.
+        weight_decay: Weight decay equivalent to the Gaussian prior, relative to the mean loss.
         lr: Learning rate on the mean loss, for samplers that have one.
         momentum_decay: One minus the momentum, for samplers that have one.
         settings: The sampler's own settings, such as temperature=0.1 or step_size=0.01.
-        train_size: Use this many training examples, chosen by the seed.
+        train_size: Use only this many training examples, chosen by the seed.
         halve: Shrink images to half their size.
     """
     from roamax.cli.start import start_jax
@@ -120,11 +120,11 @@ def sample(
         print_json(results)
     elif not quiet:
         print(", ".join(f"{name} {value:.4g}" for name, value in scores.items()))
-        print(f"{len(draws)} draws are in {out}. More about them: roamax evaluate {shlex.quote(str(out))}")
+        print(f"{len(draws)} draws are in {out}. To measure them: roamax evaluate {shlex.quote(str(out))}")
 
 
 def parse_pairs(pairs: tuple[str, ...], argument: str) -> dict[str, Any]:
-    """`name=value` words as a dictionary; a value is JSON where it can be, text elsewhere."""
+    """Parse `name=value` words into a dictionary; a value is read as JSON if possible, else as text."""
     parsed = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")

@@ -1,14 +1,14 @@
-"""The start of every command that computes."""
+"""Set-up of JAX for every command that computes."""
 
 import contextlib
 from pathlib import Path
 
 
 def start_jax(num_cpu_devices: int = 1) -> None:
-    """Keep compiled programs on disk between commands, and show as many CPU devices as are asked for.
+    """Cache compiled programs on disk between commands, and set the number of CPU devices.
 
-    Programs go where `JAX_COMPILATION_CACHE_DIR` says, or to the user's cache folder. Where JAX runs already, as in a
-    notebook, the devices are as many as they are.
+    Programs go to `JAX_COMPILATION_CACHE_DIR`, or to the user's cache folder. If JAX already runs, as in a notebook,
+    the number of devices stays as it is.
     """
     import jax
     import platformdirs

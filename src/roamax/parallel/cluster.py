@@ -9,17 +9,17 @@ from roamax.errors import InputError, check
 from roamax.host.machine import jax_settings, take_jax_settings
 
 MAX_LOSSES = 3
-"""A job that lost this many workers is given up, and so is a pool whose workers fail this often to start."""
+"""The number of lost workers after which a job is given up, and of failed starts after which a pool is."""
 
 
 class WorkersLost(RuntimeError):
-    """Workers died or hung repeatedly, with one job or before they could take one."""
+    """Workers died or hung repeatedly, on one job or while starting."""
 
 
 class Cluster:
     """A connection to the cluster at an address; without one, to a cluster of this machine alone.
 
-    Where this process is connected already, that connection is used, and left open by `close`.
+    If this process is already connected, that connection is used, and `close` leaves it open.
     """
 
     def __init__(self, address: str | None):
@@ -30,7 +30,7 @@ class Cluster:
             self.ray.init(address=address, log_to_driver=False, logging_level="error", **quiet)
 
     def count(self, resource: str) -> int:
-        """Return how many of a resource, CPU or GPU, the cluster has."""
+        """Return the number of CPUs or GPUs, whichever `resource` names, in the cluster."""
         return int(self.ray.cluster_resources().get(resource, 0))
 
     def close(self) -> None:
@@ -40,7 +40,7 @@ class Cluster:
 
 
 class _Work(NamedTuple):
-    """The work of an actor: the place of its job, or None while it starts, and since when."""
+    """The work of an actor: the index of its job, or None while it starts, and when it began."""
 
     actor: Any
     place: int | None
@@ -48,20 +48,20 @@ class _Work(NamedTuple):
 
 
 class Actors:
-    """Processes of a cluster, each with an object of its own, that take jobs as they become free.
+    """Processes of a cluster, each with its own object, that take jobs as they become free.
 
     Results do not depend on faults: an actor that dies, or takes longer than `job_seconds` for a job, is replaced and
-    its job run again; a result in doubt is believed when another actor, where there is one, returns the same kind.
+    its job run again; a result in doubt is computed a second time, by another actor if there is one.
 
     Args:
-        cluster: The connection, which stays the caller's to close.
-        make: Called in each process, with `arguments`; returns an object with `run(shared, job)`.
-        arguments: What to send to each process once.
+        cluster: The connection, which the caller closes.
+        make: A function, called in each process with `arguments`, that returns an object with `run(shared, job)`.
+        arguments: The arguments of `make`, sent to each process once.
         count: The number of processes; None for one per `cpus` of the cluster.
         cpus: CPUs per process.
         gpus: GPUs per process.
-        job_seconds: How long a job may take.
-        in_doubt: Tells whether a result should be computed once more.
+        job_seconds: The time limit of a job.
+        in_doubt: A function that returns whether a result should be computed once more.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Actors:
         """Run jobs.
 
         Args:
-            shared: What all jobs need; sent to each machine once.
+            shared: An argument that all jobs share; sent to each machine once.
             jobs: One argument per job.
 
         Returns:
@@ -127,7 +127,7 @@ class Actors:
         return [results[place] for place in range(len(jobs))]
 
     def idle_pids(self) -> list[int]:
-        """Return the process numbers of the idle actors."""
+        """Return the process ids of the idle actors."""
         return self._ray.get([actor.pid.remote() for actor in self._idle])
 
     def close(self) -> None:
@@ -136,7 +136,7 @@ class Actors:
             self._ray.kill(actor)
 
     def _match(self, waiting: Sequence[int], doubted: Mapping[int, Any]) -> tuple[int, Any] | None:
-        """Return a waiting job and an idle actor: not the one whose result is in doubt, if there are others."""
+        """Return a waiting job and an idle actor, not the one whose result is in doubt if there are others."""
         for place in waiting:
             for actor in reversed(self._idle):
                 if actor is not doubted.get(place) or self._count == 1:
@@ -144,7 +144,7 @@ class Actors:
         return None
 
     def _outcomes(self) -> list[tuple[_Work, Any]]:
-        """Wait for work to end; return it with what came of it, or the error that ended it."""
+        """Wait for work to end; return it with its result, or with the error that ended it."""
         jobs_begun = [work.begun for work in self._under_way.values() if work.place is not None]
         patience = max(0.0, min(jobs_begun) + self._job_seconds - time.monotonic()) if jobs_begun else None
         done, _ = self._ray.wait(list(self._under_way), num_returns=1, timeout=patience)
@@ -159,7 +159,7 @@ class Actors:
             raise error.as_instanceof_cause() from None
 
     def _overdue(self) -> list[tuple[_Work, Any]]:
-        """End the actors that have been at their jobs for too long."""
+        """End the actors whose jobs have exceeded the time limit."""
         late = time.monotonic() - self._job_seconds
         over = [ref for ref, work in self._under_way.items() if work.place is not None and work.begun <= late]
         works = [self._under_way.pop(reference) for reference in over]

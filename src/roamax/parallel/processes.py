@@ -16,9 +16,9 @@ from roamax.host.progress import progress_bar
 
 
 class OnCores:
-    """A process per core: small networks make poor use of a second one.
+    """Workers in one process per core, since small networks make poor use of a second one.
 
-    Ctrl-C reaches the running jobs and cancels the others; a process whose parent was killed ends too.
+    Ctrl-C reaches the running jobs and cancels the others; a process ends if its parent is killed.
     """
 
     def __init__(self, count: int, show: bool | None):
@@ -26,7 +26,7 @@ class OnCores:
         context = multiprocessing.get_context("spawn")
         cores, self._pids, self._stopped = context.SimpleQueue(), context.SimpleQueue(), context.Event()
         for number in range(count):
-            # Another command's workers should not all have the same cores.
+            # The offset keeps the workers of different commands off the same cores.
             cores.put(os.getpid() + number)
         shared = cores, self._pids, self._stopped, jax_settings()
         self._pool = ProcessPoolExecutor(count, context, _begin, shared)
@@ -49,29 +49,29 @@ class OnCores:
         return [future.result() for future in futures]
 
     def close(self) -> None:
-        """End the processes; running jobs are interrupted as by Ctrl-C, and keep what they have."""
-        # Jobs that the pool has handed out and nobody has begun cannot be taken back.
+        """End the processes; running jobs are interrupted as by Ctrl-C, and keep their results so far."""
+        # Jobs that the pool has queued but no process has begun cannot be cancelled.
         self._stopped.set()
         while not self._pids.empty():
             # Windows has no such signal: there the process ends at once, and its run resumes from its checkpoint.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(self._pids.get(), signal.SIGINT)
         self._pool.shutdown(cancel_futures=True)
-        # Python warns of leaked semaphores when a process ends while somebody holds them.
+        # Python warns of leaked semaphores if a process ends while references to them exist.
         del self._pool, self._pids, self._stopped
 
 
 _stopped: Any = None
-"""In a worker, whether its parent wants no more jobs done."""
+"""In a worker, an event that is set once its parent wants no more jobs."""
 
 
 def _begin(cores: Any, pids: Any, stopped: Any, settings: Mapping[str, Any]) -> None:
-    """Make this process a worker: one core, no Ctrl-C between jobs, an end when its parent ends."""
+    """Make this process a worker: pinned to one core, without Ctrl-C between jobs, ending with its parent."""
     global _stopped
     _stopped = stopped
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(os, "setpgrp"):
-        # The terminal's Ctrl-C goes to the parent alone, which hands it on, so that it counts once.
+        # The terminal's Ctrl-C reaches the parent only, which passes it on, so that it counts once.
         os.setpgrp()
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
@@ -83,7 +83,7 @@ def _begin(cores: Any, pids: Any, stopped: Any, settings: Mapping[str, Any]) -> 
 
 @contextlib.contextmanager
 def _interrupts_held_back() -> Iterator[None]:
-    """Hold Ctrl-C back, here and in processes that are started within, until they have come as far as to let it."""
+    """Block Ctrl-C in this thread, and in processes started meanwhile until they unblock it."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return

@@ -1,4 +1,4 @@
-"""Workers for independent jobs: in this process, in a process per core, or on a Ray cluster."""
+"""Workers for independent jobs: in this process, in one process per core, or on a Ray cluster."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,18 +13,18 @@ from roamax.parallel.processes import OnCores
 
 
 class Workers(Protocol):
-    """Runs jobs and returns their results in order."""
+    """A runner of independent jobs."""
 
     count: int
     """The number of jobs that run at a time."""
 
     def map(self, function: Callable[..., Any], jobs: Sequence[tuple]) -> list[Any]:
-        """Return the function's result for each job."""
+        """Return the function's result for each job, in order."""
         ...
 
 
 class Here:
-    """One job after the other in this process, with all its cores or its accelerator."""
+    """Workers that run one job after the other in this process, on all its cores or its accelerator."""
 
     count = 1
 
@@ -34,7 +34,7 @@ class Here:
 
 
 class OnRay:
-    """Tasks of a Ray cluster whose machines write to the same folder of chains; each has a GPU where there are any."""
+    """Workers on a Ray cluster whose machines share the folder of chains; each has a GPU if there are any."""
 
     def __init__(self, address: str | None):
         self._cluster = Cluster(address)
@@ -51,7 +51,7 @@ class OnRay:
             raise error.cause from error
 
     def close(self) -> None:
-        """End a cluster that was started for this."""
+        """Close the connection, and end the cluster if it was started here."""
         self._cluster.close()
 
 
@@ -63,7 +63,7 @@ def hired(engine: str, address: str | None, count: int | None, show: bool | None
         engine: "local" or "ray".
         address: The Ray cluster's address; None for one of this machine alone.
         count: Local processes; None for one per core, or for this process alone on an accelerator.
-        show: Whether to show progress; None for where there is a terminal.
+        show: Whether to show a progress bar; None shows it on a terminal only.
 
     Yields:
         The workers.
