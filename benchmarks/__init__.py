@@ -1,15 +1,15 @@
-"""Benchmarks: ratios that are measured side by side in one run, never times alone; and how things grow.
+"""Benchmarks: ratios measured within one run, never times alone; and growth with size.
 
 timing      contests, in which contestants take turns; marks, and whether they hold
-apart       measurements in processes of their own
+apart       measurements in separate processes
 work        networks and turns that contestants share
 contests, peers, starts, pairs    the contests: of our own parts, with other libraries, of start-up, of meta-training
-growth      time and memory against size, and the machine's own limits
+growth      time and memory vs. size, and the limits of the machine
 suite       all of it, by name
 page        the page and the figure of a run
-__main__    `python -m benchmarks`: the suite, the page, and by a word what follows
-conv, conv_ways    the convolution vs. PyTorch and XLA, and the ways that were tried
-estimators  the estimators vs. scikit-learn's own
+__main__    `python -m benchmarks`: the suite, and the page and the modules below as subcommands
+conv, conv_ways    the convolution vs. PyTorch and XLA, and the implementations that were tried
+estimators  the estimators vs. those of scikit-learn
 meta        meta-training vs. a straightforward loop, and its recipe
-scaling     a model of what a step takes on many accelerators
+scaling     a model of the cost of a step on many accelerators
 """

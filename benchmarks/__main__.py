@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: run the suite, or with a word one of the others."""
+"""`python -m benchmarks`: the suite, or with a subcommand one of the other benchmarks."""
 
 import importlib
 import sys
@@ -20,7 +20,7 @@ OTHERS = {
     "estimators": "benchmarks.estimators:compare",
     "meta": "benchmarks.meta:compare",
 }
-"""What is not part of the suite, by word."""
+"""Subcommands that are not part of the suite."""
 File = Annotated[Path, tyro.conf.arg(metavar="FILE")]
 
 
@@ -56,19 +56,19 @@ def suite(
 ) -> None:
     """Compare roamax with the alternatives, in rounds in which all take turns.
 
-    What counts is the median ratio within a round, with its quartiles, against
-    a mark for two CPU cores; and how time and memory grow with size. Libraries
-    that are not installed are left out, with a line that says so.
+    Reports the median ratio within a round, with its quartiles and a mark for
+    two CPU cores; and how time and memory grow with size. Libraries that are
+    not installed are left out, with a note.
 
     Other benchmarks: python -m benchmarks page, conv, conv-ways, estimators or
-    meta; each has a --help of its own.
+    meta; each has its own --help.
 
     Examples:
         python -m benchmarks
         python -m benchmarks --only runner l2e-cnn --rounds 15 --out my-bench.json
 
     Args:
-        only: Measure only these; OUT keeps the others.
+        only: Measure only these; OUT keeps the results of others.
         rounds: Turns per contestant, after one to warm up.
         out: The file to write results to.
     """
@@ -103,13 +103,13 @@ def page(
     out: File = Path("performance.md"),
     quiet: Quiet = False,
 ) -> None:
-    """Write a Markdown page about results, with a copy of them and its figure.
+    """Write a Markdown page about results, with a copy of them and a figure.
 
     Example:
         python -m benchmarks page bench.json --out docs/performance.md
 
     Args:
-        file: What `python -m benchmarks` wrote.
+        file: The results of `python -m benchmarks`.
         out: The page to write.
     """
     from benchmarks.page import write_page

@@ -1,4 +1,4 @@
-"""Measurements in Python processes of their own: nothing that ran before them is in their memory or on their cores."""
+"""Measurements in new Python processes, so that nothing that ran before affects their memory or their cores."""
 
 import json
 import os
@@ -33,17 +33,17 @@ def call(function: Callable[..., Any], *arguments: Any, devices: int = 1) -> Any
 
 def environment(devices: int = 1, cache: Path | None = None) -> dict[str, str]:
     """Return the environment of such a process; its compiled programs are kept in `cache`, or where ours are."""
-    # Where JAX shortens tracebacks, the last line is not the error but a word about that.
+    # With filtered tracebacks, the last line is not the error but a remark about the filtering.
     found = {**os.environ, "JAX_NUM_CPU_DEVICES": str(devices), "JAX_TRACEBACK_FILTERING": "off"}
     kept = cache or jax.config.values["jax_compilation_cache_dir"]
     return found | ({"JAX_COMPILATION_CACHE_DIR": str(kept)} if kept else {})
 
 
 def peak_megabytes() -> float:
-    """Return the most memory that this process has had."""
+    """Return the peak memory of this process."""
     status = Path("/proc/self/status")
     if status.exists():
-        # What the system's call tells counts in the process that started this one.
+        # ru_maxrss includes the process that started this one.
         return int(status.read_text().split("VmHWM:")[1].split()[0]) / 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (1024**2 if sys.platform == "darwin" else 1024)

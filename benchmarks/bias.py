@@ -1,9 +1,9 @@
 """The bias of learned weights on standard targets, as a table.
 
     python benchmarks/bias.py                                 # the weights that ship -> docs/bias.md
-    python benchmarks/bias.py my/weights.safetensors          # any others, beside them
+    python benchmarks/bias.py my/weights.safetensors          # these, and your own
 
-SGHMC with the same step size and friction is in the table too: its bias is that of the steps' length alone.
+SGHMC with the same step size and friction is in the table too: its bias comes from the step size alone.
 """
 
 import argparse
@@ -26,16 +26,16 @@ COLUMNS = [
     Column("mean", "error of the mean", ".3f"),
     Column("deviation", "ratio of deviations", ".3f"),
     Column("distance", "distance", ".3f"),
-    Column("floor", "seen from", ".3f"),
+    Column("floor", "noise floor", ".3f"),
 ]
 TEXT = """# The bias of the learned weights
 
-A learned sampler is not bound to the posterior: what its long-run distribution is has to be measured. Chains start
-from draws of targets whose answers are known (exact draws; for the network, eight chains of NUTS) and run for
-{steps:,} steps on all data. Errors are in standard deviations of the target, over its coordinates or, for the network,
-over predictions at 25 inputs: the root mean square error of the mean, the mean ratio of standard deviations (1 is
-right), and the mean Wasserstein distance, of which values up to the last column are noise. SGHMC has the step size and
-friction of the weights above it: its bias is that of the steps' length alone. A dash is a chain that diverged.
+A learned sampler need not have the posterior as its stationary distribution: its bias has to be measured. Chains start
+from reference draws of a target (exact ones; for the network, eight chains of NUTS) and run for {steps:,} steps on all
+data. Errors are in standard deviations of the target, over its coordinates or, for the network, over predictions at 25
+inputs: the root mean square error of the mean, the mean ratio of standard deviations (1 means no bias), and the mean
+Wasserstein distance, with its noise floor in the last column. SGHMC has the step size and friction of the weights above
+it: its bias comes from the step size alone. A dash means that a chain diverged.
 
 {table}
 
@@ -44,7 +44,7 @@ Made by `{command}`, seed {seed}, JAX {jax}; the numbers are in [bias.json](bias
 
 
 def contestants(sources: list[str]) -> dict[str, SamplerOf]:
-    """Each set of weights, and SGHMC at its settings."""
+    """Return each set of weights as a sampler, and SGHMC with its settings."""
     found: dict[str, SamplerOf] = {}
     for source in sources:
         weights = pretrained.load(source) if source in pretrained.names() else pretrained.read(source)
@@ -61,7 +61,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("weights", nargs="*", help="files of weights, with their cards")
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "docs", help="where bias.md goes")
-    parser.add_argument("--steps", type=int, default=20_000, help="steps of each chain")
+    parser.add_argument("--steps", type=int, default=20_000, help="steps per chain")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     key, rows = jax.random.key(arguments.seed), []

@@ -20,7 +20,7 @@ from roamax.sampling.runner import sample
 
 
 def runner() -> Contest:
-    """Compare `roamax.sample` with SGHMC, draws to disk, with a bare optax loop over batches of the same data."""
+    """Compare `roamax.sample` (SGHMC, draws to disk) with a bare optax loop over batches of the same data."""
     import optax
 
     steps, work = 600, network("cnn_fashion", (28, 28, 1), count=10_000)
@@ -76,7 +76,7 @@ def digits_run(chains: int, steps: int) -> Callable[[], Draws]:
 
 
 def four_chains() -> Contest:
-    """Compare four parallel chains with one, a perceptron on digits."""
+    """Compare four parallel chains of a perceptron on digits with one."""
     steps = 2000
     contestants = {"four chains": digits_run(4, steps), "one chain": digits_run(1, steps)}
     return Contest("four chains against one, perceptron on digits, a device for each", contestants,
@@ -84,7 +84,7 @@ def four_chains() -> Contest:
 
 
 def predictions() -> Contest:
-    """Compare `predict` with 100 draws on 10,000 images with the forward passes alone."""
+    """Compare `predict`, with 100 draws on 10,000 images, with the forward passes alone."""
     draws, size, work = 100, BATCH_SIZE, network("mlp", (28, 28, 1), count=10_000, hidden=[64])
     kept = Draws.from_positions(jax.tree.map(lambda leaf: jnp.stack([leaf] * draws)[None], work.position))
     forward = jax.jit(work.apply)
@@ -101,7 +101,7 @@ def predictions() -> Contest:
 
 
 def prediction_memory() -> Contest:
-    """Compare the peak memory of sampling to disk and predicting for two numbers of draws."""
+    """Compare the peak memory of sampling to disk and predicting between two numbers of draws."""
     contestants = {f"{draws:,} draws": partial(_megabytes, draws) for draws in (1000, 10)}
     return Contest("peak memory of sampling to disk and predicting, 1,000 draws against 10", contestants,
                    Mark("1,000 draws", "10 draws", at_most=1.05), unit="MB", measure=result_of)  # fmt: skip

@@ -1,7 +1,7 @@
-"""A convolution in `lax.scan` on CPU, forward and both gradients, vs. PyTorch and XLA's own.
+"""A convolution in `lax.scan` on CPU, forward and both gradients, vs. those of PyTorch and XLA.
 
-The ways that were tried, by `python -m benchmarks conv-ways`: milliseconds at 8, 16 and 32 channels on two cores
-(wall-clock) and on one (processor time), on a Xeon with AVX-512. `roamax.models.conv` takes the best of each column.
+The implementations that were tried, by `python -m benchmarks conv-ways`: milliseconds at 8, 16 and 32 channels on two
+cores (wall-clock) and on one (CPU time), on a Xeon with AVX-512. `roamax.models.conv` uses the best of each column.
 
     forward  XLA's own                                              2.8   4.2  15.3 |   5.4   8.0  15.1
     forward  nine shifted products, summed                          4.6  12.2  26.1 |   7.5  19.9  48.9
@@ -55,7 +55,7 @@ class Layer(NamedTuple):
     window: int = 3
     stride: int = 1
     batch: int = 128
-    first: bool = False  # nobody asks for the gradient of the data
+    first: bool = False  # the gradient with respect to the images is not needed
 
     def __str__(self) -> str:
         return f"{self.channels}->{self.features} {self.window}x{self.window}/{self.stride} on {self.size}x{self.size}"
@@ -75,7 +75,7 @@ OTHERS = [
 
 
 def jax_run(convolve: Callable[..., Any], layer: Layer, steps: int) -> Turn:
-    """Return a compiled loop in which each step moves the images and the kernel along their gradients."""
+    """Return a turn of a compiled loop in which each step moves the images and the kernel along their gradients."""
     import jax
 
     size, window = layer.size, layer.window
@@ -117,7 +117,7 @@ def xla_convolve(x: Any, kernel: Any, stride: int = 1) -> Any:
 
 
 def measure(layer: Layer, rounds: int, steps: int, with_xla: bool, timed: Measure) -> dict[str, list[float]]:
-    """Return the milliseconds per step, by contestant and round. XLA's own is so slow that one step is enough."""
+    """Return the milliseconds per step, by contestant and round. XLA is so slow that one step is enough."""
     from roamax.models.conv import conv2d
 
     runs = {
@@ -141,7 +141,7 @@ def report(layer: Layer, times: dict[str, list[float]]) -> dict[str, Any]:
 
 
 def timed_on(one_core: bool) -> Measure:
-    """Return what times a turn: wall-clock on all cores, or the processor's time on one, if JAX has no threads yet."""
+    """Return a function that times a turn: wall-clock on all cores, or CPU time on one, if JAX has no threads yet."""
     if not one_core:
         return seconds_of
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
@@ -157,11 +157,11 @@ def compare(
     all_layers: Flag = False,
     out: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None,
 ) -> None:
-    """Compare the convolution in `lax.scan` with PyTorch's and XLA's own.
+    """Compare the convolution in `lax.scan` with those of PyTorch and XLA.
 
-    Forward and both gradients. The contestants take turns, round after round;
-    the table has the median time of a step and the median over rounds of the
-    ratio to PyTorch in its default layout. Needs the extra `torch`.
+    Times the forward pass and both gradients. The contestants take turns in
+    every round; the table has the median time per step and the median over
+    rounds of the ratio to PyTorch in its default layout. Needs the extra `torch`.
 
     Examples:
         python -m benchmarks conv
@@ -170,8 +170,8 @@ def compare(
     Args:
         rounds: Turns per contestant, after one to warm up.
         steps: Steps of the loop per turn.
-        one_core: Take processor time on one core, which other programs hardly change.
-        no_xla: Leave out XLA's own convolution, which takes seconds.
+        one_core: Measure CPU time on one core, which other programs hardly affect.
+        no_xla: Leave out XLA's convolution, which takes seconds.
         all_layers: Also measure first layers, strides, and the layers of ResNets.
         out: A JSON file to write the table to.
     """

@@ -1,6 +1,6 @@
-"""The ways that were tried to compute a 3x3 convolution and its kernel gradient on CPU inside `lax.scan`.
+"""Implementations that were tried of a 3x3 convolution and its kernel gradient on CPU inside `lax.scan`.
 
-The input gradient is a forward convolution. (XLA's own kernel gradient takes seconds: see `benchmarks.conv`.)
+The input gradient is a forward convolution. (XLA's kernel gradient takes seconds: see `benchmarks.conv`.)
 """
 
 from collections.abc import Callable
@@ -105,7 +105,7 @@ def transposed_columns_by_rows(x: jax.Array, g: jax.Array) -> jax.Array:
 
 
 def images_as_channels(x: jax.Array, g: jax.Array) -> jax.Array:
-    """Compute the convolution of XLA's own gradient, in the layout that its forward convolution likes."""
+    """Compute the convolution of XLA's gradient, in the layout that suits its forward convolution."""
     left, right = lax.optimization_barrier((x.transpose(3, 1, 2, 0), g.transpose(1, 2, 0, 3)))
     padding = ((1, 1), (1, 1))
     product = lax.conv_general_dilated(left, right, (1, 1), padding, dimension_numbers=("NHWC", "HWIO", "NHWC"))
@@ -174,7 +174,7 @@ def compiled(way: Callable[..., jax.Array], *shapes: tuple[int, ...]) -> Callabl
     operands = [jax.random.normal(jax.random.key(seed), shape) for seed, shape in enumerate(shapes)]
 
     def step(carry: Any, _: None) -> Any:
-        # The next step waits for the whole result of this one, at the cost of one number.
+        # The next step depends on the whole result of this one, at the cost of one number.
         result = lax.optimization_barrier(way(*carry))
         return [carry[0].at[0, 0, 0, 0].add(1e-9 * result[0, 0, 0, 0]), carry[1]], None
 
@@ -183,16 +183,16 @@ def compiled(way: Callable[..., jax.Array], *shapes: tuple[int, ...]) -> Callabl
 
 
 def compare(one_core: Flag = False) -> None:
-    """Time every way that was tried to compute a convolution and its gradient.
+    """Time every implementation of a convolution and its gradient that was tried.
 
-    Milliseconds for 28x28 images, batch 128, at 8, 16 and 32 channels: the
-    table at the top of benchmarks/conv.py.
+    Prints milliseconds for 28x28 images, batch 128, at 8, 16 and 32 channels:
+    the table at the top of benchmarks/conv.py.
 
     Example:
         python -m benchmarks conv-ways --one-core
 
     Args:
-        one_core: Take processor time on one core, which other programs hardly change.
+        one_core: Measure CPU time on one core, which other programs hardly affect.
     """
     timed = timed_on(one_core)
     for title, ways in (("forward", FORWARD), ("kernel gradient", GRADIENT)):

@@ -1,11 +1,12 @@
-"""The scikit-learn estimators as they come, vs. scikit-learn's own, on the data sets that ship with it.
+"""The scikit-learn estimators, with their defaults, vs. those of scikit-learn, on the data sets that ship with it.
 
 The defaults of `BayesianClassifier` and `BayesianRegressor` were chosen on 60 % of the rows of each data set, by
-validation within them. Test rows here come from the other 40 %: half of these, another half for each seed; all other
-rows are for training. Baselines see standardised inputs (and the multilayer perceptron standardised targets), once
-with scikit-learn's defaults and once with their regularisation chosen by 3-fold cross-validation of the same score. A
-baseline for real targets gives a mean; its predictive is the Gaussian around it whose standard deviation is that of
-the residuals in 5-fold cross-validation of the training rows. NLL in nats per example, mean ± standard deviation.
+validation within them. Test rows are half of the other 40 %, a different half for each seed; all other rows are for
+training. Baselines see standardised inputs (and the multilayer perceptron standardised targets), once with
+scikit-learn's defaults and once with their regularisation chosen by 3-fold cross-validation of the same score. A
+regression baseline predicts a mean; its predictive distribution is a Gaussian around it whose standard deviation is
+that of the residuals in 5-fold cross-validation of the training rows. NLL in nats per example, mean ± standard
+deviation.
 """
 
 import warnings
@@ -134,7 +135,7 @@ def compare(
     seeds: int = 5,
     out: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None,
 ) -> None:
-    """Compare the estimators, with their defaults, with scikit-learn's own.
+    """Compare the estimators, with their defaults, with those of scikit-learn.
 
     Example:
         python -m benchmarks estimators --seeds 5 --out estimators.json
@@ -144,7 +145,7 @@ def compare(
         seeds: Number of seeds.
         out: A JSON file to write the numbers to; the table goes next to it, as Markdown.
     """
-    # The perceptron's default number of epochs is too small for some of these data; that is part of its default.
+    # The perceptron's default number of epochs is too small for some of these data; that is part of its defaults.
     warnings.simplefilter("ignore", ConvergenceWarning)
     results = {}
     for name in data:

@@ -1,4 +1,4 @@
-"""How time and memory grow with parameters, chains, draws and inner steps, and the machine's own limits."""
+"""Growth of time and memory with parameters, chains, draws and inner steps, and the limits of the machine."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -24,7 +24,7 @@ INNER_STEPS = (40, 120, 400, 1200)
 
 
 def limits(rounds: int) -> dict[str, float]:
-    """Measure the machine's limits: floating-point operations of a matrix product, bytes to and from memory."""
+    """Measure the machine's limits per second: FLOPs of a matrix product, bytes to and from memory."""
     side, length = 1024, 2**25
     square = jnp.ones((side, side))
     product = jax.jit(jnp.dot)
@@ -38,24 +38,24 @@ def limits(rounds: int) -> dict[str, float]:
 
 
 def network_flops(widths: Sequence[int] = WIDTHS, passes: int = 2) -> int:
-    """Count the learned network's operations per parameter: a product and a sum per weight, in each pass."""
+    """Count the learned network's operations per parameter: a product and a sum per weight and pass."""
     return passes * 2 * sum(a * b for a, b in pairwise(widths))
 
 
 def state_floats(sampler: str) -> int:
-    """Count the numbers that a sampler keeps per parameter: position, momentum, and L2E's running averages."""
+    """Count the numbers in a sampler's state per parameter: position, momentum, and L2E's running averages."""
     return 2 + (len(DECAYS) if sampler == "L2E" else 0)
 
 
 def least_seconds(sampler: str, parameters: float, flops: float, bandwidth: float) -> float:
-    """Return the roofline: no step can read and write its state, or compute its network, in less."""
+    """Return the roofline: the least time in which a step can read and write its state and compute its network."""
     moved = 2 * FLOAT * state_floats(sampler) * parameters / bandwidth
     computed = network_flops() * parameters / flops if sampler == "L2E" else 0.0
     return max(moved, computed)
 
 
 def by_parameters(rounds: int) -> Rows:
-    """Measure time and memory per step against parameters, on an energy that costs next to nothing."""
+    """Measure time and memory per step vs. parameters, on an energy that costs next to nothing."""
     rows = []
     for count in PARAMETERS:
         steps = max(1, min(100, 10**6 // count))
@@ -77,7 +77,7 @@ def by_parameters(rounds: int) -> Rows:
 
 
 def by_chains(rounds: int) -> Rows:
-    """Measure the time per step of all chains against their number, a perceptron on digits."""
+    """Measure the time per step of all chains vs. their number, for a perceptron on digits."""
     steps = 400
     found = take_turns({str(count): contests.digits_run(count, steps) for count in CHAINS}, rounds)
     return [
@@ -86,26 +86,26 @@ def by_chains(rounds: int) -> Rows:
 
 
 def by_draws(rounds: int) -> Rows:
-    """Measure the peak memory of sampling to disk and predicting, against the number of draws."""
-    # Compiling takes memory, too: the first process fills the cache of programs for the others.
+    """Measure the peak memory of sampling to disk and predicting vs. the number of draws."""
+    # Compiling takes memory too: the first process fills the compilation cache for the others.
     apart.call(contests.sample_and_predict, DRAWS[0])
     return _apart("draws", DRAWS, contests.sample_and_predict)
 
 
 def by_inner_steps(rounds: int) -> Rows:
-    """Measure time and peak memory of an antithetic pair of meta-training, against inner steps."""
+    """Measure time and peak memory of an antithetic pair of meta-training vs. inner steps."""
     return _apart("inner_steps", INNER_STEPS, pairs.cost_of_pair)
 
 
 def bare_samplers() -> dict[str, Sampler]:
-    """Return SGHMC and L2E on an energy that costs next to nothing, so that a step is the sampler's own work."""
+    """Return SGHMC and L2E on an energy that costs next to nothing, so that a step is the work of the sampler."""
     posterior = Posterior(lambda theta, batch: jnp.zeros(1), lambda theta: -0.5 * jnp.sum(theta**2), 1)
     weights = l2e_family(**SETTINGS).init(jax.random.key(0))
     return {"SGHMC": sghmc(posterior, **SETTINGS), "L2E": l2e(posterior, weights, **SETTINGS)}
 
 
 def floats_per_parameter(sampler: Sampler, count: int) -> float:
-    """Return the peak memory of a compiled step that writes the new state over the old, in floats per parameter."""
+    """Return the peak memory of a compiled step with a donated state, in floats per parameter."""
     position = jax.ShapeDtypeStruct((count,), jnp.float32)
     state = jax.eval_shape(sampler.init, jax.random.key(0), position)
     step = jax.jit(sampler.step, donate_argnums=1)

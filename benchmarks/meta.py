@@ -1,14 +1,14 @@
 """Meta-training: the inner loop vs. a straightforward one, and the recipe's cost.
 
-pairs    Inner steps per second of an antithetic pair, both members counted, vs. a straightforward implementation with
+pairs    Inner steps per second of an antithetic pair, counting both members, vs. a straightforward implementation with
          the same convolution: one member after the other, ten steps per compiled call, batches gathered by NumPy, the
          positions of all steps kept. Mark: 3 times as fast.
-recipe   Gradient evaluations to a validation loss on perceptrons of the cpu tasks: backpropagation through short
+recipe   Gradient evaluations to reach a validation loss on perceptrons of the cpu tasks: backpropagation through short
          unrolls and then evolution strategies over the full length, vs. evolution strategies alone, for every loss
-         that the first came to. Mark: a tenth.
+         that the former reached. Mark: a tenth.
 
-Contestants take turns within a round, and the fastest round counts. Two devices vs. one, and memory against inner
-steps, are measured by the suite.
+Contestants take turns within a round, and the fastest round counts. Two devices vs. one, and memory vs. inner steps,
+are measured by the suite.
 """
 
 import dataclasses
@@ -31,13 +31,12 @@ from roamax.meta.families import make_family
 from roamax.samplers.learned.l2e import DECAYS
 
 PERCEPTRONS = "mnist-half/mlp:hidden=32:"
-"""Tasks of the recipe: three data sets with 500, 2,000 and all examples, and one network, so that little has to be
-compiled."""
+"""Tasks of the recipe: three data sets with 500, 2,000 and all examples, and one network, to compile little."""
 NETWORKS = {"4 channels x 1 layer": (4, 1), "8 channels x 3 layers": (8, 3)}
 
 
 class Straightforward:
-    """An antithetic pair as one would first write it, with the package's convolution."""
+    """A straightforward implementation of an antithetic pair, with the package's convolution."""
 
     def __init__(self, config, distribution):
         self.config, self.stage = config, config.stages[0]
@@ -145,7 +144,7 @@ def measure_recipe(runs):
         lows = new_lows(validations(meta.train(staged, folder / "staged").out))
         curve, steps = [], max(20, math.ceil(steps_done(folder / "alone") / 20) * 20)
         while not curve or (min(curve)[0] > lows[-1][0] and curve[-1][1] < 10 * lows[-1][1]):
-            jax.clear_caches()  # Each call compiles anew, and the system allows a process only so many programs.
+            jax.clear_caches()  # Each call compiles again, and the system limits the programs of a process.
             stage = dataclasses.replace(alone.stages[0], outer_steps=steps)
             curve = validations(meta.train(dataclasses.replace(alone, stages=(stage,)), folder / "alone").out)
             steps += 20
@@ -159,7 +158,7 @@ def measure_recipe(runs):
 
 
 def new_lows(curve):
-    """Return the points of a curve that are lower than all before them, but for the start."""
+    """Return the points of a curve, except the first, that are lower than all before them."""
     return [point for number, point in enumerate(curve[1:], 1) if point[0] < min(loss for loss, _ in curve[:number])]
 
 
@@ -182,7 +181,7 @@ def compare(
     runs: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="")] = None,
     out: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None,
 ) -> None:
-    """Compare meta-training with a straightforward loop, and its recipe.
+    """Compare meta-training with a straightforward loop, and its recipe with evolution strategies.
 
     The part `recipe` needs the data of the cpu tasks and takes hours; leave it
     out with --parts pairs.
@@ -194,7 +193,7 @@ def compare(
         parts: What to measure.
         rounds: Turns per contestant of `pairs`, after one to warm up.
         steps: Inner steps of `pairs`.
-        runs: Keep the runs of `recipe` here, and resume those that are here.
+        runs: A folder for the runs of `recipe`; those already there resume.
         out: A JSON file to write the numbers to.
     """
     meta.use_cpu_devices(2)

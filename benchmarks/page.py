@@ -1,4 +1,4 @@
-"""The page of a run of the benchmarks, and its figure, made of the JSON alone."""
+"""The page of a run of the benchmarks and its figure, made from the JSON alone."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,29 +16,29 @@ SHORT = [Column("name", "contest"), Column("number", "measured"), Column("quarti
 LONG = [Column("what", "what"), *SHORT[1:], Column("rounds", "rounds", "d"), Column("values", "medians")]
 HEAD = """# Performance
 
-Contestants take turns, round after round, and what counts is the median over rounds of what is found within one: a
-ratio, where nothing else is said. Whatever else the machine does falls on all contestants alike. Each contest has a
-process of its own. This page is made of [{data}]({data}), which `python -m benchmarks` wrote, by
-`python -m benchmarks page`; `make bench` measures on your machine.
+All contestants take a turn in every round, and a number is the median over rounds of the ratio within a round, unless
+stated otherwise: other load on the machine affects all contestants alike. Each contest runs in its own process. This
+page is made by `python -m benchmarks page` from [{data}]({data}), the output of `python -m benchmarks`; `make bench`
+measures on your machine.
 
 Measured on {machine}, with {versions}.
 
-## Against the alternatives
+## Compared with the alternatives
 
 {table}
 """
 GROWTH = """## Growth
 
-![Time and memory against size]({figure})
+![Time and memory vs. size]({figure})
 
-Dashed is what the machine cannot do faster, as measured in the same run: {gflops:.0f} GFLOP/s in a matrix product,
-{gigabytes:.1f} GB/s to and from memory. A step has to read and write the sampler's state once, and that of L2E to
-compute a network on each parameter, {flops:,} operations.
+Dashed lines are the limits of the machine, as measured in the same run: {gflops:.0f} GFLOP/s in a matrix product,
+{gigabytes:.1f} GB/s to and from memory. A step has to read and write the sampler's state once, and a step of L2E also
+to compute a network for each parameter, {flops:,} operations.
 """
 SAMPLER_COLUMNS = [Column("parameters", "parameters", ",d"), Column("sampler", "sampler"), Column("step", "step"),
-                   Column("each", "per parameter"), Column("limit", "of the limit"),
+                   Column("each", "per parameter"), Column("limit", "share of the limit"),
                    Column("floats", "memory / floats per parameter", ".1f")]  # fmt: skip
-CHAIN_COLUMNS = [Column("chains", "chains", "d"), Column("step", "step of all"), Column("each", "per chain")]
+CHAIN_COLUMNS = [Column("chains", "chains", "d"), Column("step", "step of all chains"), Column("each", "per chain")]
 DRAW_COLUMNS = [Column("draws", "draws", ",d"), Column("megabytes", "peak memory / MB", ".0f")]
 INNER_COLUMNS = [Column("inner_steps", "inner steps", ",d"), Column("pair", "pair"), Column("each", "per step"),
                  Column("megabytes", "peak memory / MB", ".0f")]  # fmt: skip
@@ -48,7 +48,7 @@ def write_page(file: Path, out: Path) -> Path | None:
     """Write the page, the JSON and a folder with the figure next to it; return the figure's path."""
     results = files.read_json(file)
     if not isinstance(results, dict) or not isinstance(results.get("entries"), dict):
-        raise FileError(f"{file} is not of `python -m benchmarks`.")
+        raise FileError(f"{file} was not written by `python -m benchmarks`.")
     figure = out.parent / "images" / f"{out.stem}.png" if _grown(results) else None
     files.write_json(out.with_suffix(".json"), results)
     if figure is not None:
@@ -103,15 +103,15 @@ def growth_tables(results: Results) -> list[tuple[str, Sequence[Column], list[di
         for row in _rows(results, "by-inner-steps")
     ]
     return [
-        ("The sampler's own work in a step, on an energy that costs nothing", SAMPLER_COLUMNS, samplers),
-        ("SGHMC, a perceptron on digits", CHAIN_COLUMNS, chains),
+        ("The cost of a step without that of the gradient", SAMPLER_COLUMNS, samplers),
+        ("SGHMC on digits, a perceptron", CHAIN_COLUMNS, chains),
         ("Sampling to disk and predicting 10,000 images, 50,890 parameters", DRAW_COLUMNS, _rows(results, "by-draws")),
         ("An antithetic pair of meta-training, CNN of 4 channels", INNER_COLUMNS, inner),
     ]
 
 
 def draw(results: Results) -> Any:
-    """Draw time against parameters and chains, memory against draws, and time against inner steps."""
+    """Draw time vs. parameters and chains, memory vs. draws, and time vs. inner steps."""
     figure, axes = new_figure(2, 2, width=4.4, height=3.1)
     parameters, chains, draws, inner = axes.flat
     limits = results["entries"]["limits"]
@@ -138,7 +138,7 @@ def draw(results: Results) -> Any:
 
 
 def seconds(value: float) -> str:
-    """Return a time as text, in the unit that suits it."""
+    """Return a time as text, in a suitable unit."""
     for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
         if value >= scale:
             return f"{value / scale:.3g} {unit}"
@@ -177,7 +177,7 @@ def _rows(results: Results, name: str) -> list[dict[str, Any]]:
 
 
 def _grown(results: Results) -> bool:
-    """Return whether all of growth was measured."""
+    """Return whether all growth was measured."""
     entries = results["entries"]
     return "flops" in entries.get("limits", {}) and all(
         "rows" in entries.get(name, {}) for name in ("by-parameters", "by-chains", "by-draws", "by-inner-steps")

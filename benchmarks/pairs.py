@@ -1,4 +1,4 @@
-"""Antithetic pairs of meta-training as work: perturbations, both unrolls, the gradient."""
+"""Antithetic pairs of meta-training: perturbations, both unrolls, and the gradient."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ DRAWS = 2
 
 
 def network_tasks(channels: int, depth: int, count: int = 4096) -> tasks.TaskDistribution:
-    """Return a task of the paper's kind; its images are noise, which takes the same time."""
+    """Return a task like the paper's on images of noise, which take the same time."""
     rng = np.random.default_rng(0)
     parts = [(rng.random((n, 28, 28, 1), np.float32), rng.integers(0, 10, n)) for n in (count, 128, 128)]
     model = models.get("cnn", channels=channels, depth=depth)
@@ -47,7 +47,7 @@ def pair_runner(
 
 
 def two_devices() -> Contest:
-    """Compare a pair on one device with the same on two; needs a process with two CPU devices."""
+    """Compare a pair on one device with one on two; needs a process with two CPU devices."""
     steps, distribution = 100, network_tasks(8, 3)
     config = pair_config(steps)
     contestants = {

@@ -20,7 +20,7 @@ def missing(package: str) -> bool:
 
 
 def against_posteriors() -> Contest:
-    """Compare a step of SGHMC with that of posteriors, in place on PyTorch, and PyTorch's SGD as the floor."""
+    """Compare a step of SGHMC with that of posteriors, updated in place, and with PyTorch's SGD as a lower bound."""
     steps, work = 20, network("cnn", (28, 28, 1), **SMALL_CNN)
     contestants = {
         "roamax": in_scan(sghmc(work.posterior, **SETTINGS), work.position, work.batch, steps),
@@ -32,7 +32,7 @@ def against_posteriors() -> Contest:
 
 
 def against_blackjax() -> Contest:
-    """Compare a step of SGHMC with that of blackjax in a loop, on a network whose convolutions are XLA's own."""
+    """Compare a step of SGHMC with that of blackjax in a scan, on the same network with XLA's convolutions."""
     from blackjax.sgmcmc.diffusions import sghmc as diffusion
 
     steps, work = 2, network("cnn", (28, 28, 1), **SMALL_CNN)
@@ -79,7 +79,7 @@ def torch_cnn(depth: int, bottleneck: int | None = None) -> Any:
 
 
 def torch_sgd(model: Any, steps: int) -> Callable[[], None]:
-    """Return a turn of SGD with momentum in PyTorch: no sampler there can be faster than its gradient."""
+    """Return a turn of SGD with momentum in PyTorch, a lower bound for its samplers."""
     import torch
 
     x, y = _torch_batch()
@@ -95,7 +95,7 @@ def torch_sgd(model: Any, steps: int) -> Callable[[], None]:
 
 
 def posteriors_sghmc(model: Any, steps: int) -> Callable[[], None]:
-    """Return a turn of SGHMC in posteriors, which writes the new state over the old."""
+    """Return a turn of SGHMC in posteriors, which updates its state in place."""
     import torch
     from posteriors.sgmcmc import sghmc as peer  # pyright: ignore[reportMissingImports]
 
@@ -124,7 +124,7 @@ def _torch_batch() -> tuple[Any, Any]:
 
 
 def _plain_cnn(work: Work) -> Callable[[Any, jax.Array], jax.Array]:
-    """Return the small CNN's forward pass with `jax.lax` convolutions, on the parameters of the zoo's."""
+    """Return the forward pass of the zoo's small CNN with `jax.lax` convolutions, on the same parameters."""
 
     def forward(params: Any, x: jax.Array) -> jax.Array:
         for layer in range(SMALL_CNN["depth"]):

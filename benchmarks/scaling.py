@@ -1,7 +1,7 @@
-"""A model of what a step takes past one machine: time and memory on a mesh of accelerators, and meta-training on Ray.
+"""A model of cost beyond one machine: time and memory of a step on a mesh of accelerators, and meta-training on Ray.
 
-Everything that the model assumes of the program is checked on eight CPU devices by `tests/test_sharding.py`: which
-collectives a sharded step has, how many numbers they carry, and what a device holds.
+What the model assumes about the program is checked on eight CPU devices by `tests/test_sharding.py`: the collectives of
+a sharded step, the numbers they carry, and the memory of a device.
 """
 
 import math
@@ -15,35 +15,35 @@ PARAMETERS = (10**6, 10**7, 10**8, 10**9)
 DEVICES = (1, 8, 64)
 WORKERS = (16, 256, 4096)
 GRADIENT_FLOPS = 6
-"""Operations per parameter and example: two forward, four backward, where a weight is used once."""
+"""Operations per parameter and example: two forward, four backward, if each weight is used once."""
 WHOLE_FLOATS = 3
-"""Floats per parameter that every device holds as a whole: position, gradient, next position."""
+"""Floats per parameter that are replicated on every device: position, gradient, next position."""
 WORK_FLOATS = 9 + 2 * 32
-"""Scratch of the learned update for each parameter of a share: its features, and two layers of hidden units."""
+"""Temporary floats of the learned update per parameter of a shard: its features, and two layers of hidden units."""
 
 
 class Accelerator(NamedTuple):
-    """Speeds of a device and of the links between devices, in round numbers of a data centre."""
+    """The speeds of a device and of the links between devices, in round numbers for a data centre."""
 
     flops: float = 50e12
-    """Operations per second that a network reaches, not the peak."""
+    """Operations per second in practice, below the peak."""
     memory: float = 2e12
     """Bytes per second to and from memory."""
     link: float = 200e9
-    """Bytes per second that a device sends to the next."""
+    """Bytes per second from a device to the next."""
     latency: float = 20e-6
-    """Seconds that a collective takes however little it carries."""
+    """Seconds of a collective without any data."""
 
 
 class Collective(NamedTuple):
-    """A collective of the compiled step, and the numbers that it carries."""
+    """A collective of the compiled step, and how many numbers it carries."""
 
     kind: str
     floats: int
 
 
 class Cost(NamedTuple):
-    """Seconds of a step's parts, and the bytes that each device holds."""
+    """The seconds of the parts of a step, and the bytes that each device holds."""
 
     gradient: float
     update: float
@@ -59,8 +59,8 @@ class Cost(NamedTuple):
 def collectives(parameters: int, tensors: int) -> list[Collective]:
     """Return the collectives of a sharded step of L2E with two passes.
 
-    The gradient of each device's examples is summed; the mean squares of nine features of each tensor, then that of
-    the new momentum; and the new position is gathered.
+    Summed are the gradients of the devices' examples, the mean squares of nine features per tensor, and then that of
+    the new momentum; the new position is gathered.
     """
     features = 3 + len(DECAYS)
     return [
@@ -72,7 +72,7 @@ def collectives(parameters: int, tensors: int) -> list[Collective]:
 
 
 def seconds_of(collective: Collective, devices: int, accelerator: Accelerator) -> float:
-    """Return the seconds of a ring: every device sends all but its share of the numbers, and for a sum once more."""
+    """Return the seconds of a ring: every device sends all numbers but its shard, and twice for a sum."""
     if devices == 1:
         return 0.0
     turns = 2 if collective.kind == "all-reduce" else 1
@@ -89,9 +89,9 @@ def step(
     sampler: str = "L2E",
     accelerator: Accelerator | None = None,
 ) -> Cost:
-    """Return the cost of a step of SGHMC, whole on every device, or of L2E, whose state and network are shared.
+    """Return the cost of a step of SGHMC, replicated on every device, or of L2E, whose state and network are sharded.
 
-    In both each device takes its share of the examples.
+    In both, examples are sharded over devices.
     """
     machine = accelerator or Accelerator()
     is_spread = sampler == "L2E"
@@ -105,7 +105,7 @@ def step(
 
 
 def floats_held(parameters: int, devices: int, sampler: str = "L2E") -> float:
-    """Count the numbers that a device holds at the peak of a step, activations aside."""
+    """Count the numbers that a device holds at the peak of a step, without activations."""
     if sampler != "L2E":
         return (state_floats(sampler) + 2) * parameters
     own = state_floats("L2E") - 1 + WORK_FLOATS
@@ -113,10 +113,10 @@ def floats_held(parameters: int, devices: int, sampler: str = "L2E") -> float:
 
 
 def busy_share(workers: int, unroll_seconds: float, message_seconds: float = 1e-3) -> float:
-    """Return the share of time that Ray workers compute, where the driver starts and collects jobs one by one.
+    """Return the share of time that Ray workers compute, if the driver starts and collects jobs one by one.
 
-    A job is a task's name, a key and a sign; what comes back is a few numbers. So a message takes the same time however
-    large the task, and thousands of workers wait for it only as long as the driver needs for all of them.
+    A job is a task's name, a key and a sign, and its result a few numbers, so the time of a message does not depend on
+    the task, and workers wait only as long as the driver needs for the messages of all of them.
     """
     return unroll_seconds / (unroll_seconds + workers * message_seconds)
 
@@ -132,13 +132,13 @@ def step_table() -> str:
             rows.append({"parameters": parameters, "devices": devices, **parts, **against})
     columns = [Column("parameters", "parameters", ",d"), Column("devices", "devices", "d"),
                Column("gradient", "gradient / ms", ".3g"), Column("update", "update / ms", ".3g"),
-               Column("communication", "sent / ms", ".3g"), Column("seconds", "step / ms", ".3g"),
-               Column("ratio", "against SGHMC", ".2f"), Column("memory", "GB per device", ".3g")]  # fmt: skip
+               Column("communication", "communication / ms", ".3g"), Column("seconds", "step / ms", ".3g"),
+               Column("ratio", "vs. SGHMC", ".2f"), Column("memory", "GB per device", ".3g")]  # fmt: skip
     return markdown(from_records(columns, rows))
 
 
 def worker_table() -> str:
-    """Return a table of the share of time that workers compute, by their number and the length of a job."""
+    """Return a table of the share of time that workers compute, by their number and the duration of a job."""
     lengths = (1.0, 15.0, 120.0)
     columns = [Column("workers", "workers", ",d"), *(Column(str(s), f"jobs of {s:g} s", ".0%") for s in lengths)]
     rows = [{"workers": count, **{str(s): busy_share(count, s) for s in lengths}} for count in WORKERS]

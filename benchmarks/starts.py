@@ -1,4 +1,4 @@
-"""The contests of start-up: what a person waits for before anything happens."""
+"""The contests of start-up: the time before anything happens."""
 
 import subprocess
 import sys
@@ -24,14 +24,14 @@ def help_text() -> Contest:
 
 
 def importing() -> Contest:
-    """Compare `import roamax`, with what sampling takes, with `import jax`."""
+    """Compare `import roamax`, including all that sampling needs, with `import jax`."""
     contestants = {"import roamax": partial(_python, IMPORT), "import jax": partial(_python, "import jax, jax.numpy")}
     return Contest("seconds that `import roamax` takes beyond `import jax`", contestants,
                    Mark("import roamax", "import jax", "difference", at_most=0.3))  # fmt: skip
 
 
 def second_start() -> Contest:
-    """Compare two starts of the demo up to its first draw: without compiled programs, and with those of the first."""
+    """Compare two starts of the demo up to its first draw: with an empty compilation cache, and with a full one."""
     caches: list[tempfile.TemporaryDirectory] = []
 
     def first() -> None:
@@ -58,6 +58,6 @@ def _until_first_draw(cache: Path) -> None:
             while not any(files.read_json(path)["draws"] for path in Path(folder).glob("runs/*/draws/manifest.json")):
                 if process.poll() is not None or time.monotonic() - begun > PATIENCE:
                     process.kill()
-                    raise apart.Failed("the demo came to no draw.")
+                    raise apart.Failed("the demo took no draw.")
                 time.sleep(0.01)
             process.kill()

@@ -1,4 +1,4 @@
-"""Everything that is measured, by name, each in a process of its own."""
+"""All measurements by name, each in its own process."""
 
 import os
 import platform
@@ -17,14 +17,14 @@ PACKAGES = ("roamax", "jax", "jaxlib", "optax", "blackjax", "torch", "posteriors
 
 
 class Entry(NamedTuple):
-    """Something that is measured: a contest, or how something grows."""
+    """A measurement: a contest, or growth with size."""
 
     make: Callable[[], Contest] | None = None
     grow: Callable[[int], Any] | None = None
     needs: tuple[str, ...] = ()
     devices: int = 1
     most_rounds: int = 100
-    """The limit for entries that are slow, and hardly differ from round to round."""
+    """A limit for slow entries, which hardly vary between rounds."""
 
 
 ENTRIES = {
@@ -49,10 +49,10 @@ ENTRIES = {
 
 
 def run(only: Sequence[str], rounds: int, out: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Measure the named entries, or all; give each with its record, and keep what there is in `out` after each.
+    """Measure the named entries, or all; yield each with its record, and write all records so far to `out`.
 
-    A record is the outcome of a contest, `rows` of growth, or, with why under `skipped`, of nothing. With names, what
-    `out` holds of others stays, if it was measured on this machine with these versions.
+    A record is the outcome of a contest, `rows` of growth, or the reason under `skipped`. If entries are named, records
+    of others in `out` are kept, provided they were measured on this machine with these versions.
     """
     check(rounds >= 1, "rounds", "be a whole number >= 1", rounds)
     names = list(dict.fromkeys(only)) or list(ENTRIES)
@@ -80,7 +80,7 @@ def measure(name: str, rounds: int) -> dict[str, Any]:
 
 
 def facts() -> dict[str, Any]:
-    """Return what the numbers depend on: versions, and the kind of machine."""
+    """Return what the numbers depend on: versions, and the machine."""
     found = {}
     for name in PACKAGES:
         try:

@@ -1,6 +1,6 @@
-"""Contests: things that do the same work take turns, and what counts is what is found within a round.
+"""Contests: contestants that do the same work take turns, and are compared within a round.
 
-Whatever else the machine does falls on all contestants of a round alike, so that ratios are steadier than times.
+Other load on the machine affects all contestants of a round alike, so ratios are steadier than times.
 """
 
 import statistics
@@ -56,7 +56,7 @@ def seconds_of(turn: Turn, clock: Callable[[], float] = time.perf_counter) -> fl
 
 
 def result_of(turn: Turn) -> float:
-    """Return the result of a turn that measures something else than time."""
+    """Return the result of a turn that measures something other than time."""
     return float(turn())
 
 
@@ -67,7 +67,7 @@ class Contest(NamedTuple):
     contestants: Mapping[str, Turn]
     mark: Mark
     work: float = 1.0
-    """Steps, or whatever is counted, per turn: values are given for one of them."""
+    """The number of steps, or other units of work, per turn: values are per unit."""
     unit: Literal["s", "MB"] = "s"
     measure: Callable[[Turn], float] = seconds_of
 
@@ -75,7 +75,7 @@ class Contest(NamedTuple):
 def take_turns(
     contestants: Mapping[str, Turn], rounds: int, measure: Callable[[Turn], float] = seconds_of
 ) -> dict[str, list[float]]:
-    """Return each contestant's values over `rounds`, in which all take a turn; a round before them warms up."""
+    """Return each contestant's values over `rounds`, in each of which all take a turn, after a round of warm-up."""
     found: dict[str, list[float]] = {name: [] for name in contestants}
     for number in range(rounds + 1):
         for name, turn in contestants.items():

@@ -1,4 +1,4 @@
-"""The work of contestants: networks on images of noise, which take the same time as real ones."""
+"""The work of contestants: networks on images of noise, which take the same time as real images."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -19,7 +19,7 @@ SETTINGS: dict[str, Any] = {"step_size": 1e-4, "friction": 100.0}
 
 
 class Work(NamedTuple):
-    """A posterior, where chains start, and data of which the first examples are a batch."""
+    """A posterior, an initial position, and data whose first examples are a batch."""
 
     posterior: Posterior
     position: Params
