@@ -1,4 +1,4 @@
-"""The zoo: networks by name, and adapters that bring any other flax or equinox model to the same form.
+"""The zoo of networks by name, and adapters for other flax and equinox models.
 
 model = roamax.models.get("cnn", channels=8, depth=2)
 params = model.init(key, x[:1])
@@ -18,7 +18,7 @@ __all__ = ["Model", "from_equinox", "from_linen", "from_nnx", "get", "names", "o
 
 
 def __getattr__(name: str) -> Any:
-    # What needs JAX comes when it is used: the command line shows the names of networks before JAX has loaded.
+    # Imported on first use, so that the command line can list networks before JAX has loaded.
     if name in __all__:
         return getattr(importlib.import_module(f"roamax.models.{'model' if name == 'Model' else 'adapters'}"), name)
     raise AttributeError(f"module 'roamax.models' has no attribute {name!r}")

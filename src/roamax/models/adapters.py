@@ -1,4 +1,4 @@
-"""Networks of other libraries as a `Model`: pure functions on plain nested dictionaries of arrays."""
+"""Adapters from flax and equinox modules to `Model`: pure functions on nested dictionaries of arrays."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,13 +13,13 @@ from roamax.types import Key, Params
 
 
 def from_linen(module: Any, *, name: str | None = None, tokens: bool = False) -> Model:
-    """Make a `Model` of a `flax.linen` module with no state but its parameters.
+    """Make a `Model` from a `flax.linen` module that has no state other than its parameters.
 
     Args:
         module: The module.
-        name: That of the model; None is that of the module's class.
-        tokens: Leave inputs as they are, for networks that look words up; otherwise bytes are scaled to [0, 1] and all
-            inputs take the dtype of the parameters.
+        name: The name of the model; None is that of the module's class.
+        tokens: Whether inputs are token ids, which are left as they are; other inputs are cast to the dtype of the
+            parameters, and bytes are scaled to [0, 1].
 
     Returns:
         The network as two pure functions.
@@ -38,14 +38,14 @@ def from_linen(module: Any, *, name: str | None = None, tokens: bool = False) ->
 
 
 def from_nnx(build: Callable[[Any], Any], *, name: str | None = None, tokens: bool = False) -> Model:
-    """Make a `Model` of a `flax.nnx` module.
+    """Make a `Model` from a `flax.nnx` module.
 
-    Its `nnx.Param` variables are the parameters. It runs in evaluation mode: all other state stays as built,
-    dropout is off. For a trained module at hand, `from_nnx(lambda rngs: module)` starts every chain there.
+    Its `nnx.Param` variables are the parameters. It runs in evaluation mode: dropout is off, and all other state stays
+    as built. To start every chain from a trained module, use `from_nnx(lambda rngs: module)`.
 
     Args:
-        build: Builds the module from `nnx.Rngs`.
-        name: That of the model; None is that of the module's class.
+        build: A function that builds the module from `nnx.Rngs`.
+        name: The name of the model; None is that of the module's class.
         tokens: As in `from_linen`.
 
     Returns:
@@ -71,16 +71,16 @@ def from_nnx(build: Callable[[Any], Any], *, name: str | None = None, tokens: bo
 def from_equinox(
     build: Callable[[Key], Any], *, name: str | None = None, tokens: bool = False, batched: bool = False
 ) -> Model:
-    """Make a `Model` of an equinox module.
+    """Make a `Model` from an equinox module.
 
-    Its floating-point arrays are the parameters. Equinox modules are written for one example, and are mapped over
-    the batch here. For a trained module at hand, `from_equinox(lambda key: module)` starts every chain there.
+    Its floating-point arrays are the parameters. Equinox modules take a single example, and are vmapped over the batch
+    here. To start every chain from a trained module, use `from_equinox(lambda key: module)`.
 
     Args:
-        build: Builds the module from a key.
-        name: That of the model; None is that of the module's class.
+        build: A function that builds the module from a key.
+        name: The name of the model; None is that of the module's class.
         tokens: As in `from_linen`.
-        batched: Whether the module takes the whole batch.
+        batched: Whether the module takes a whole batch, and is not to be vmapped.
 
     Returns:
         The network as two pure functions.
@@ -113,6 +113,6 @@ def _to_plain(tree: Any) -> Params:
 
 
 def _from_plain(params: Params, template: Any) -> Any:
-    """Put the arrays of `params` into the structure of `template`, by name: dictionaries have their own order."""
+    """Put the arrays of `params` into the structure of `template`, by name, as their orders may differ."""
     leaves = trees.named_leaves(params)
     return jax.tree.unflatten(jax.tree.structure(template), [leaves[name] for name in trees.named_leaves(template)])

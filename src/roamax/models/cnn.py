@@ -1,4 +1,4 @@
-"""Small convolutional networks: the family that a sampler is meta-trained on, and two kinds it is tried on."""
+"""Small convolutional networks: the family for meta-training, and two for evaluation."""
 
 from collections.abc import Callable
 
@@ -13,8 +13,8 @@ from roamax.models.model import as_images, check_whole
 class CNN(nn.Module):
     """3x3 convolutions at full resolution, one 2x2 max pool, then dense.
 
-    With `residual` the input, projected by a 1x1 convolution, is added at the last convolution, before its
-    activation. `bottleneck` is the width of a linear layer in front of the output layer.
+    With `residual`, a 1x1 convolution of the input is added to the last convolution, before its activation.
+    `bottleneck` is the width of a linear layer before the output layer.
     """
 
     num_classes: int
@@ -26,7 +26,7 @@ class CNN(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Logits from images."""
+        """Return logits for images."""
         images = as_images(x, least=2)
         x = images
         for layer in range(self.depth):
@@ -51,10 +51,10 @@ class PooledCNN(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Logits from images."""
+        """Return logits for images."""
         x = as_images(x, least=10)
         for layer in range(2):
-            # An unpadded convolution is the padded one without its rim.
+            # An unpadded convolution is the padded one without its border.
             x = Conv(self.channels, name=f"conv{layer}")(x)[:, 1:-1, 1:-1]
             x = max_pool2x2(self.activation(x))
         x = self.activation(nn.Dense(self.hidden, name="hidden")(x.reshape(x.shape[0], -1)))
@@ -69,9 +69,20 @@ def cnn(
     bottleneck: int | None = None,
     activation: str = "relu",
 ) -> nn.Module:
-    """Build a member of the meta-training family.
+    """Build a network of the meta-training family.
 
-    The paper draws channels from {4, 8, 16}, depth from 1..5, residual from {no, yes}.
+    In the paper, channels are 4, 8 or 16, and the depth is 1 to 5, with and without `residual`.
+
+    Args:
+        num_classes: The number of logits.
+        channels: The channels of each convolution.
+        depth: The number of convolutions.
+        residual: Whether to add a shortcut from the input to the last convolution.
+        bottleneck: The width of a linear layer before the output layer; None for none.
+        activation: The name of the activation.
+
+    Returns:
+        The flax module.
     """
     check_whole(num_classes, "num_classes", least=2)
     check_whole(channels, "channels")
@@ -82,12 +93,12 @@ def cnn(
 
 
 def cnn_fashion(num_classes: int = 10) -> nn.Module:
-    """Build the one-layer network for Fashion-MNIST: convolution to 16 channels, pool, linear 20, output."""
+    """Build a small network for Fashion-MNIST: a convolution with 16 channels, pool, linear layer of 20, output."""
     return cnn(num_classes, channels=16, depth=1, bottleneck=20)
 
 
 def cnn_cifar(num_classes: int = 10) -> nn.Module:
-    """Build a small network for CIFAR-10: two convolutions to 8 channels, pool, linear 20, output."""
+    """Build a small network for CIFAR-10: two convolutions with 8 channels, pool, linear layer of 20, output."""
     return cnn(num_classes, channels=8, depth=2, bottleneck=20)
 
 

@@ -1,4 +1,4 @@
-"""A convolution and a recurrent layer over words, for sentiment: the network of Wenzel et al. (2020)."""
+"""A convolutional and recurrent network for sentiment classification, from Wenzel et al. (2020)."""
 
 import functools
 
@@ -10,14 +10,14 @@ from roamax.errors import check
 from roamax.models.model import check_whole
 
 PADDING = 0
-"""The token that fills up short texts."""
+"""The token that pads short texts."""
 
 
 class Conv1D(nn.Module):
-    """A convolution over time, unpadded: the products for all places of the kernel at once, shifted and summed.
+    """An unpadded convolution over time: one product for all positions of the kernel, then shifted and summed.
 
-    XLA's own convolution has slow derivatives inside a loop on CPU, and three-dimensional products are slow
-    there too; one flat product is neither.
+    On CPUs, derivatives of XLA's own convolution are slow inside a loop, and so are three-dimensional products; a
+    single matrix product is fast.
     """
 
     features: int
@@ -25,7 +25,7 @@ class Conv1D(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """(n, time, channels) to (n, time - width + 1, features)."""
+        """Map (n, time, channels) to (n, time - width + 1, features)."""
         _, time, channels = x.shape
         shape = (self.width, channels, self.features)
         kernel = self.param("kernel", nn.initializers.lecun_normal(), shape, jnp.float32)
@@ -40,20 +40,20 @@ class Conv1D(nn.Module):
 
 
 class LSTM(nn.Module):
-    """The last state of a long short-term memory.
+    """An LSTM that returns its last state.
 
         a_i, a_f, a_o, a_g = W x + R h + b
         c <- sigmoid(a_f + 1) * c + sigmoid(a_i) * tanh(a_g)
         h <- sigmoid(a_o) * tanh(c)
 
-    Steps where `present` is false leave the state as it is.
+    The state does not change at steps where `present` is false.
     """
 
     units: int
 
     @nn.compact
     def __call__(self, x: jax.Array, present: jax.Array) -> jax.Array:
-        """(n, time, features) and (n, time) to (n, units)."""
+        """Map (n, time, features) and (n, time) to (n, units)."""
         features, gates = x.shape[-1], 4 * self.units
         kernel = self.param("kernel", nn.initializers.lecun_normal(), (features, gates), jnp.float32)
         recurrent = self.param("recurrent_kernel", nn.initializers.orthogonal(), (self.units, gates), jnp.float32)
@@ -63,12 +63,12 @@ class LSTM(nn.Module):
             h, c = state
             projected, here = inputs
             i, f, o, g = jnp.split(projected + h @ recurrent, 4, axis=-1)
-            # The one makes a memory that keeps, not one that forgets, the centre of a prior around 0.
+            # With the 1, a prior centred at 0 is centred at a memory that keeps rather than forgets.
             new_c = jax.nn.sigmoid(f + 1.0) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
             new_h = jax.nn.sigmoid(o) * jnp.tanh(new_c)
             return (jnp.where(here, new_h, h), jnp.where(here, new_c, c)), None
 
-        # All that does not depend on the state is one large product outside the loop.
+        # The part that does not depend on the state is one large product outside the loop.
         projected = (_flat_product(x, kernel) + bias.reshape(1, 1, -1)).swapaxes(0, 1)
         start = jnp.zeros((x.shape[0], self.units), projected.dtype)
         (h, _), _ = jax.lax.scan(step, (start, start), (projected, present.T[:, :, None]))
@@ -89,8 +89,8 @@ class CNNLSTM(nn.Module):
 
     @nn.compact
     def __call__(self, tokens: jax.Array) -> jax.Array:
-        """Logits from word numbers of shape (n, length)."""
-        check(tokens.ndim == 2, "x", "hold rows of word numbers, shape (n, length)", tokens.shape)
+        """Return logits for token ids of shape (n, length)."""
+        check(tokens.ndim == 2, "x", "hold rows of token ids, shape (n, length)", tokens.shape)
         tokens = tokens[:, : self.length]
         least = self.kernel + self.pool - 1
         check(tokens.shape[1] >= least, "x", f"hold at least {least} words per row", tokens.shape[1])
@@ -111,9 +111,22 @@ def cnn_lstm(
     units: int = 70,
     length: int | None = None,
 ) -> nn.Module:
-    """Build a network for logits of a text from its word numbers; 0 pads short texts, at either end.
+    """Build a network that classifies texts given as token ids; 0 pads short texts, at either end.
 
-    `length` cuts texts to their first words. Izmailov et al. (2021) take `units=128`.
+    Izmailov et al. (2021) use `units=128`.
+
+    Args:
+        num_classes: The number of logits.
+        vocabulary: The number of token ids.
+        embedding: The size of the embedding.
+        filters: The features of the convolution.
+        kernel: The width of the convolution, in tokens.
+        pool: The width of the max pool over time.
+        units: The units of the LSTM.
+        length: The number of tokens at which texts are cut off; None for all.
+
+    Returns:
+        The flax module.
     """
     check_whole(num_classes, "num_classes", least=2)
     sizes = {"vocabulary": vocabulary, "embedding": embedding, "filters": filters, "kernel": kernel, "pool": pool}
@@ -127,5 +140,5 @@ def _flat_product(x: jax.Array, matrix: jax.Array) -> jax.Array:
 
 
 def _over_time(x: jax.Array, steps: int, pool: int) -> jax.Array:
-    """(n, time, features) as (n, steps, pool, features), without what is left over at the end."""
+    """Reshape (n, time, features) to (n, steps, pool, features), without the remainder at the end."""
     return x[:, : steps * pool].reshape(x.shape[0], steps, pool, x.shape[-1])

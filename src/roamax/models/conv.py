@@ -1,14 +1,14 @@
-"""A convolution that is fast on CPU inside `lax.scan`, in value and in derivatives of any order and mode.
+"""A convolution that is fast on CPUs inside `lax.scan`, as are its derivatives of any order and mode.
 
-XLA:CPU computes the kernel gradient of a convolution as a convolution whose window is the whole image, and
-inside a loop that is up to a hundred times slower than it need be. With y = x * k the three products
+XLA:CPU computes the kernel gradient of a convolution as a convolution whose window is the whole image, which inside a
+loop is up to a hundred times slower than necessary. With y = x * k, the three products
 
     y  = convolve(x, k)          y[a, b]  = sum_ij x[sa + i, sb + j] k[i, j]
     dx = input_gradient(g, k)    the transpose of convolve in x
     dk = kernel_gradient(x, g)   the transpose of convolve in k
 
-are bilinear, and transposing any of them gives another of them. So they are three JAX primitives, each with a
-formula that suits a CPU, and JAX derives the rest: reverse over reverse, forward over reverse, and so on.
+are bilinear, and the transpose of each is another of the three. So they are three JAX primitives, each with an
+implementation for CPUs, and JAX derives the rest: reverse over reverse, forward over reverse, and so on.
 """
 
 from collections.abc import Callable
@@ -27,18 +27,18 @@ from roamax.errors import check
 from roamax.host.machine import usable_cores
 
 LAYOUT = ("NHWC", "HWIO", "NHWC")
-# Images that are treated at a time, with their shifted copies, should still be in the caches when used.
+# The images of a chunk, with their shifted copies, should fit in the caches.
 CHUNK_BYTES_ONE_CORE, CHUNK_BYTES = 640 * 1024, 5 * 1024 * 1024
-# XLA:CPU wakes another core for every eight more operations that are ready.
+# XLA:CPU uses one core per eight operations that are ready.
 PIECES_PER_CORE, MOST_PIECES = 8, 64
-# Up to so many channels and features XLA:CPU uses all cores for a convolution; beyond, one, but that one well.
+# Up to this many channels and features, XLA:CPU runs a convolution on all cores; beyond, on one, but efficiently.
 NARROW = 16
-# Up to so many channels (those of images) the work is too little to be shared.
+# Up to this many channels (those of images), there is too little work to share.
 IMAGE_CHANNELS = 4
 
 
 class Geometry(NamedTuple):
-    """The facts that the three products share, other than their operands."""
+    """The static parameters of the three products."""
 
     image: tuple[int, int]
     window: tuple[int, int]
@@ -55,7 +55,7 @@ class Geometry(NamedTuple):
 
 
 def conv2d(x: jax.Array, kernel: jax.Array, stride: int = 1) -> jax.Array:
-    """Convolve images x (..., H, W, C) with a kernel (odd, odd, C, O), padded as "SAME": (..., H/stride, W/stride, O).
+    """Convolve images (..., H, W, C) with a kernel (odd, odd, C, O), padding "SAME", to (..., H/stride, W/stride, O).
 
     On accelerators this is XLA's own convolution.
     """
@@ -76,9 +76,9 @@ def conv2d(x: jax.Array, kernel: jax.Array, stride: int = 1) -> jax.Array:
 
 
 def max_pool2x2(x: jax.Array) -> jax.Array:
-    """Return the largest of each 2x2 block of x (..., H, W, C); an odd last row or column is left out.
+    """Return the maximum of each 2x2 block of x (..., H, W, C); an odd last row or column is dropped.
 
-    Equal largest values share the gradient. (The gradient of XLA's own pooling is a scatter, which is slow on CPU.)
+    Tied maxima share the gradient. (The gradient of XLA's own pooling is a scatter, which is slow on CPUs.)
     """
     check(x.ndim >= 3, "x", "have axes (..., height, width, channels)", f"shape {x.shape}")
     height, width = x.shape[-3] // 2 * 2, x.shape[-2] // 2 * 2
@@ -108,15 +108,15 @@ class Conv(nn.Module):
 
 
 def _cores() -> int:
-    """Return the number of cores that a device has for itself."""
+    """Return the number of cores per device."""
     return max(1, usable_cores() // jax.local_device_count())
 
 
 def _convolve(x: jax.Array, kernel: jax.Array, *, geometry: Geometry) -> jax.Array:
-    """XLA's own convolution, made wide enough: `group` neighbouring outputs as one with `group` times the features.
+    """Apply XLA's convolution, computing `group` neighbouring outputs as one with `group` times the features.
 
-    The window of a group is wide enough for all its outputs, the kernel of each stands at its place in it among
-    zeros, and the windows step by a whole group. (0 times infinity: what is not finite spreads over its group.)
+    The window of a group covers the windows of its outputs: each kernel is shifted to its place and padded with zeros,
+    and the stride is that of a whole group. (Since 0 times infinity is NaN, a non-finite value spreads over its group.)
     """
     stride, (height, width) = geometry.stride, geometry.output
     channels, features = kernel.shape[2:]
@@ -130,10 +130,10 @@ def _convolve(x: jax.Array, kernel: jax.Array, *, geometry: Geometry) -> jax.Arr
 
 
 def _group(channels: int, features: int, width: int) -> int:
-    """Return how many outputs to compute as one: to leave the narrow case on one core, to fill it on several.
+    """Return how many outputs to compute as one: on one core enough to leave the narrow case, on several to fill it.
 
-    Beyond the narrow case, XLA:CPU falters at exactly 32 features of an odd number of channels, and many channels
-    times many features that are mostly zeros cost more than they gain.
+    Beyond the narrow case, XLA:CPU is slow at exactly 32 features of an odd number of channels, and kernels that are
+    mostly zeros cost more than they gain if channels and features are many.
     """
     groups = [group for group in (1, 2, 4, 7, 8) if width % group == 0]
     narrow = max((group for group in groups if group * features <= NARROW), default=1)
@@ -150,7 +150,7 @@ def _group(channels: int, features: int, width: int) -> int:
 def _xla_convolve(
     x: jax.Array, kernel: jax.Array, strides: tuple[int, int], padding: Any, spread: tuple[int, int] = (1, 1)
 ) -> jax.Array:
-    """XLA's own convolution, cut into pieces of the batch where it would use only one core of several."""
+    """Apply XLA's convolution, splitting the batch if it would use only one of several cores."""
 
     def convolve(images: jax.Array) -> jax.Array:
         return lax.conv_general_dilated(images, kernel, strides, padding, spread, dimension_numbers=LAYOUT)
@@ -163,12 +163,12 @@ def _xla_convolve(
 
 
 def _pointwise(x: jax.Array, matrix: jax.Array) -> jax.Array:
-    # As one tall matrix: XLA:CPU is slow at products of more than two axes.
+    # As one tall matrix, since XLA:CPU is slow at products of more than two axes.
     return (x.reshape(-1, x.shape[-1]) @ matrix).reshape(*x.shape[:-1], matrix.shape[1])
 
 
 def _input_gradient(g: jax.Array, kernel: jax.Array, *, geometry: Geometry) -> jax.Array:
-    """Convolve g, spread out by the stride, with the kernel turned round."""
+    """Convolve g, dilated by the stride, with the flipped kernel."""
     stride = geometry.stride
     adjoint = kernel[::-1, ::-1].swapaxes(2, 3)
     if stride == 1:
@@ -200,11 +200,11 @@ def _kernel_gradient(x: jax.Array, g: jax.Array, *, geometry: Geometry) -> jax.A
 
 
 def _kernel_gradient_chunk(x: jax.Array, g: jax.Array, geometry: Geometry) -> jax.Array:
-    """Compute one matrix product, of shifted copies of x next to each other with (shifted copies of) g.
+    """Compute one matrix product of concatenated, shifted copies of x and (shifted copies of) g.
 
-    dk[i, j] = sum_ab x[a, b + j] g[a - i, b]: with columns shifted in x and rows in g, a 3x3 window takes three
-    copies of each where patches of x take nine, and the product is near square, (3C, pixels) by (pixels, 3O), which
-    runs at twice the speed of (9C, pixels) by (pixels, O).
+    dk[i, j] = sum_ab x[a, b + j] g[a - i, b]. With columns shifted in x and rows in g, a 3x3 window needs three copies
+    of each, where patches of x would need nine, and the product is nearly square, (3C, pixels) by (pixels, 3O), which
+    is twice as fast as (9C, pixels) by (pixels, O).
     """
     (rows, columns), stride = geometry.window, geometry.stride
     (top, bottom), (left, right) = geometry.padding
@@ -217,7 +217,7 @@ def _kernel_gradient_chunk(x: jax.Array, g: jax.Array, geometry: Geometry) -> ja
         g = jnp.pad(g, ((0, 0), (bottom, top), (0, 0), (0, 0)))
         g = jnp.concatenate([g[:, i : i + height] for i in reversed(range(rows))], axis=3)
         return _tall_product(x, g).reshape(columns, channels, rows, features).transpose(2, 0, 1, 3)
-    # All shifts in x: it has one channel, or a stride leaves a quarter of the pixels and rows that do not run in step.
+    # All shifts in x, because it has one channel, or because with a stride the rows of x and g are not aligned.
     row_slices = [slice(i, i + stride * (height - 1) + 1, stride) for i in range(rows)]
     x = jnp.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)))
     x = jnp.concatenate([x[:, down, across] for down in row_slices for across in column_slices], axis=3)
@@ -226,7 +226,7 @@ def _kernel_gradient_chunk(x: jax.Array, g: jax.Array, geometry: Geometry) -> ja
 
 def _tall_product(x: jax.Array, g: jax.Array) -> jax.Array:
     """Sum over all pixels: (images, H, W, A), (images, H, W, B) -> (A, B)."""
-    # XLA:CPU shares one product with a long sum badly among cores, and a stack of products well.
+    # XLA:CPU parallelises a stack of products well, but not a single product with a long sum.
     stack = 1 if _cores() == 1 or len(x) % 2 else 2
     x, g = (images.reshape(stack, -1, images.shape[3]) for images in (x, g))
     return lax.dot_general(x, g, (((1,), (1,)), ((0,), (0,)))).sum(0)
@@ -273,8 +273,8 @@ ad.defbilinear(
 def _register_vmap(primitive: Primitive, left: tuple[int, int], right: tuple[int, int]) -> None:
     """Batch one operand by folding the new axis into (an axis of the operand, the axis it becomes in the result).
 
-    Where both have the new axis, a loop: each product fills the cores by itself, and XLA:CPU has no fast
-    product for the grouped convolution that the fold would make.
+    If both operands have the new axis, loop instead: each product uses all cores by itself, and XLA:CPU has no fast
+    implementation of the grouped convolution that folding would give.
     """
 
     def rule(operands: Any, axes: Any, *, geometry: Geometry) -> tuple[jax.Array, int]:

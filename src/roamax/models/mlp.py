@@ -1,4 +1,4 @@
-"""Multi-layer perceptrons: classes, and real targets with a noise scale."""
+"""Multilayer perceptrons for classes, and for real targets with a noise scale."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -21,12 +21,12 @@ class MLP(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Logits."""
+        """Return logits."""
         return nn.Dense(self.features, name="output")(_hidden_layers(x, self.hidden, self.activation))
 
 
 class RegressionMLP(nn.Module):
-    """An MLP for the mean of real targets, and a noise scale that is given or a parameter, the same for all inputs."""
+    """An MLP for the mean of real targets, with a noise scale, fixed or learned, that is the same for all inputs."""
 
     outputs: int
     hidden: tuple[int, ...]
@@ -35,7 +35,7 @@ class RegressionMLP(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Mean and scale."""
+        """Return mean and scale."""
         mean = nn.Dense(self.outputs, name="output")(_hidden_layers(x, self.hidden, self.activation))
         mean = mean[:, 0] if self.outputs == 1 else mean
         if self.noise_scale is not None:
@@ -45,10 +45,18 @@ class RegressionMLP(nn.Module):
 
 
 def mlp(num_classes: int = 10, hidden: Sequence[int] = (100, 100), activation: str = "relu") -> nn.Module:
-    """Build a network for logits of `num_classes` from dense layers of the widths `hidden`.
+    """Build an MLP for classification.
 
     Gong et al. (2018) meta-train on MNIST with `hidden=(20,)` (15,910 parameters) and test on `hidden=(40, 40)`,
     with "relu" and with "sigmoid".
+
+    Args:
+        num_classes: The number of logits.
+        hidden: The widths of the hidden layers.
+        activation: The name of the activation.
+
+    Returns:
+        The flax module.
     """
     check_whole(num_classes, "num_classes", least=2)
     _check_widths(hidden)
@@ -61,10 +69,16 @@ def mlp_regression(
     activation: str = "relu",
     noise_scale: float | None = None,
 ) -> nn.Module:
-    """Build a network for the mean and the scale of N(mean, scale^2) of real targets.
+    """Build an MLP for regression that returns the mean and the scale of N(mean, scale^2).
 
-    With one output the mean has shape (n,), with k of them (n, k). `noise_scale` is the scale where it is known;
-    None makes its logarithm one parameter per output, which starts at 0.
+    Args:
+        outputs: The number of targets; the mean has shape (n,) for one, (n, k) for k.
+        hidden: The widths of the hidden layers.
+        activation: The name of the activation.
+        noise_scale: The scale, if known; None learns its logarithm, one parameter per output that starts at 0.
+
+    Returns:
+        The flax module.
     """
     check_whole(outputs, "outputs")
     _check_widths(hidden)

@@ -1,4 +1,4 @@
-"""The form that every network takes, and how inputs are brought to it."""
+"""The common interface of all networks, and the conversion of their inputs."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,9 +13,9 @@ from roamax.types import Key, Params
 class Model(NamedTuple):
     """A network as two pure functions on a plain pytree of parameters.
 
-    `init(key, example_x)` draws parameters for inputs shaped like `example_x` (with its leading axis, of any
-    length): float64 where `example_x` is, float32 otherwise. `apply(params, x)` gives logits for classes, or a
-    mean and a scale for real targets, computed in the dtype of the parameters.
+    `init(key, example_x)` draws parameters for inputs shaped like `example_x`, whose leading axis may have any length:
+    float64 if `example_x` is, float32 otherwise. `apply(params, x)` returns logits for classes, or a mean and a scale
+    for real targets, computed in the dtype of the parameters.
     """
 
     name: str
@@ -36,18 +36,18 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 
 
 def activation(name: str) -> Callable[[jax.Array], jax.Array]:
-    """Return the elementwise function of that name."""
+    """Return the activation function `name`."""
     return lookup(ACTIVATIONS, name, "activation")
 
 
 def as_floats(x: Any, dtype: Any) -> jax.Array:
-    """Bring inputs to the dtype of the parameters; bytes, which are how images are stored, go to [0, 1]."""
+    """Cast inputs to the dtype of the parameters; bytes, as in stored images, are scaled to [0, 1]."""
     x = jnp.asarray(x)
     return x.astype(dtype) / 255 if x.dtype == jnp.uint8 else x.astype(dtype)
 
 
 def as_images(x: jax.Array, least: int = 1) -> jax.Array:
-    """Give grey images the channel axis they may lack. `least` is the height and width that images must have."""
+    """Add a channel axis if it is missing, and check that height and width are at least `least`."""
     check(x.ndim in (3, 4), "x", "hold images of shape (height, width) or (height, width, channels)", x.shape[1:])
     check(min(x.shape[1:3]) >= least, "x", f"hold images of at least {least} by {least}", x.shape[1:3])
     return x if x.ndim == 4 else x[..., None]
@@ -59,7 +59,7 @@ def parameter_dtype(params: Params) -> Any:
 
 
 def initial_dtype(example_x: Any) -> Any:
-    """Return the dtype of new parameters: double precision only for inputs that have it."""
+    """Return the dtype of new parameters: double precision if the inputs have it, else single."""
     return jnp.float64 if jnp.result_type(example_x) == jnp.float64 else jnp.float32
 
 

@@ -1,4 +1,4 @@
-"""The networks by name: a new one is a function in a module here, and one record."""
+"""The networks by name. To add one, write a function in a module of this package and add a record here."""
 
 import functools
 import importlib
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 class Record(NamedTuple):
-    """The module that holds the function of a network's name, and whether it takes token ids, not numbers."""
+    """The module with the function that has the network's name, and whether its inputs are token ids."""
 
     module: str
     tokens: bool = False
 
 
-# By module, so that a name is known, and a misspelt one refused, before JAX and flax are imported.
+# By module, so that names can be listed and checked before JAX and flax are imported.
 MODELS = {
     "mlp": Record("mlp"),
     "mlp_regression": Record("mlp"),
@@ -35,24 +35,31 @@ MODELS = {
 
 
 def names() -> list[str]:
-    """Return the names that `get` knows."""
+    """Return the names of the networks."""
     return list(MODELS)
 
 
 def options(name: str) -> dict[str, Any]:
-    """Return the options of the model `name` and their defaults."""
+    """Return the options of a model.
+
+    Args:
+        name: One of `names()`.
+
+    Returns:
+        The defaults by name of the option.
+    """
     return {option: entry.default for option, entry in inspect.signature(_function(name)).parameters.items()}
 
 
 def get(name: str, **chosen: Any) -> "Model":
-    """Return the model of that name.
+    """Return a model by name.
 
-    The same name and options give the same function objects, so that what was compiled for one task is
-    found again for the next.
+    The same name and options give the same function objects, so that functions compiled for one task are reused for
+    the next.
 
     Args:
         name: One of `names()`.
-        **chosen: Some of its `options`.
+        **chosen: Values for some of its `options`.
 
     Returns:
         The network as two pure functions.

@@ -1,6 +1,7 @@
-"""Residual networks with filter response normalisation, which, unlike batch normalisation, keeps examples apart.
+"""Residual networks with filter response normalisation.
 
-A posterior needs that: the likelihood of one example must not depend on the others in its batch.
+Unlike with batch normalisation, the likelihood of an example does not depend on the others in its batch, as a posterior
+requires.
 """
 
 from collections.abc import Callable
@@ -19,8 +20,8 @@ class FilterResponseNorm(nn.Module):
 
         y = max(gamma * x / sqrt(mean(x^2) + epsilon) + beta, tau)
 
-    The mean is over the positions of one channel of one image. With `learn_epsilon` there is a parameter whose
-    absolute value is added to the constant, for feature maps of so few positions that the mean may be near 0.
+    The mean is over the positions of one channel of one image. With `learn_epsilon`, the absolute value of a learned
+    parameter is added to epsilon, for feature maps with so few positions that the mean may be near 0.
     """
 
     epsilon: float = 1e-6
@@ -28,7 +29,7 @@ class FilterResponseNorm(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Images of shape (n, height, width, channels), normalised."""
+        """Normalise images of shape (n, height, width, channels)."""
 
         def per_channel(name: str, initializer: nn.initializers.Initializer) -> jax.Array:
             return self.param(name, initializer, (x.shape[-1],), jnp.float32).reshape(1, 1, 1, -1)
@@ -44,7 +45,7 @@ class FilterResponseNorm(nn.Module):
 
 
 class ResNetFRN(nn.Module):
-    """Three stages of residual blocks at 1, 1/2 and 1/4 of the resolution, global mean, dense."""
+    """Three stages of residual blocks at 1, 1/2 and 1/4 of the resolution, global mean pool, dense."""
 
     num_classes: int
     blocks: int
@@ -54,7 +55,7 @@ class ResNetFRN(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Logits from images."""
+        """Return logits for images."""
         x = self.activation(self._layer(as_images(x), "stem", self.width))
         for stage in range(3):
             for block in range(self.blocks):
@@ -76,7 +77,7 @@ class ResNetFRN(nn.Module):
 def resnet8_frn(
     num_classes: int = 10, width: int = 16, activation: str = "swish", learn_epsilon: bool = False
 ) -> nn.Module:
-    """Build the smallest of the family: one block per stage, 78,714 parameters for CIFAR-10."""
+    """Build ResNet-8, the smallest of the family: one block per stage, 78,714 parameters for CIFAR-10."""
     return _resnet(8, num_classes, width, activation, learn_epsilon)
 
 
@@ -90,12 +91,12 @@ def resnet20_frn(
 def resnet56_frn(
     num_classes: int = 10, width: int = 16, activation: str = "swish", learn_epsilon: bool = False
 ) -> nn.Module:
-    """Build ResNet-56, the network for Tiny-ImageNet: nine blocks per stage."""
+    """Build ResNet-56, for Tiny-ImageNet: nine blocks per stage."""
     return _resnet(56, num_classes, width, activation, learn_epsilon)
 
 
 def _resnet(depth: int, num_classes: int, width: int, activation: str, learn_epsilon: bool) -> nn.Module:
     check_whole(num_classes, "num_classes", least=2)
     check_whole(width, "width")
-    # A stem, three stages of blocks with two convolutions each, an output layer.
+    # The depth counts the stem, three stages of blocks with two convolutions each, and the output layer.
     return ResNetFRN(num_classes, (depth - 2) // 6, width, activation_named(activation), learn_epsilon)
