@@ -1,4 +1,4 @@
-"""Data sets by name, with checksums; corruptions, augmentation, batches.
+"""Data sets by name, with checksums; splits, corruptions, augmentation.
 
 roamax.data.fetch("cifar10")
 cifar10 = roamax.data.load("cifar10")

@@ -1,7 +1,7 @@
 """Compressed files and archives, read in memory.
 
-Nothing is unpacked to disk, so no name in an archive can lead out of a folder; nothing is unpickled; and what a header
-claims is held against what the file can contain before memory is set aside for it.
+Nothing is unpacked to disk, so that no name in an archive can escape a folder, and nothing is unpickled. Sizes claimed
+by a header are checked against the size of the file before memory is allocated.
 """
 
 import math
@@ -19,33 +19,33 @@ from roamax.errors import FileError
 Arrays = dict[str, np.ndarray]
 
 MEMBER_BYTES = 256 * 1024**2
-"""No single file in the archives of images is larger."""
+"""The largest size of a single file in an archive of images."""
 DEFLATE_RATIO = 1032
-"""How many bytes one byte of a deflated stream can stand for at most."""
+"""The largest compression ratio of deflate."""
 
 
 @contextmanager
 def reading(path: Path, remedy: str = "remove it, and fetch it again") -> Iterator[None]:
-    """Turn whatever goes wrong while `path` is being parsed into one line that names it and the remedy."""
+    """Turn any error while `path` is being parsed into a one-line `FileError` that names it and the remedy."""
     try:
         yield
     except FileError:
         raise
     except PermissionError as error:
         raise FileError(f"{path} could not be read: {reason(error)}.") from error
-    # Damaged bytes make the decoders beneath (zip, tar, MAT, JPEG) raise anything at all, MemoryError included.
+    # Given damaged bytes, the decoders (zip, tar, MAT, JPEG) may raise anything, even MemoryError.
     except Exception as error:
         raise FileError(f"{path} is damaged or of another format ({reason(error)}): {remedy}.") from error
 
 
 def reason(error: BaseException) -> str:
-    """Return the first line of what an error says, or its kind where it says nothing."""
+    """Return the first line of an error's message, or its type if there is none."""
     lines = str(getattr(error, "strerror", None) or error).splitlines()
     return lines[0][:160].rstrip(".") if lines else type(error).__name__
 
 
 def tar_members(path: Path, wanted: Callable[[str], bool], limit: int) -> Iterator[tuple[str, bytes]]:
-    """Yield names and contents of the wanted regular files in a tar archive; `limit` bounds the size of each."""
+    """Yield names and contents of the wanted regular files in a tar archive, each at most `limit` bytes."""
     with tarfile.open(path) as archive:
         for member in archive:
             if member.isfile() and wanted(member.name):
@@ -58,7 +58,7 @@ def tar_members(path: Path, wanted: Callable[[str], bool], limit: int) -> Iterat
 
 
 def zip_members(path: Path, wanted: Callable[[str], bool], limit: int) -> Iterator[tuple[str, bytes]]:
-    """Yield names and contents of the wanted files in a zip archive; `limit` bounds the size of each."""
+    """Yield names and contents of the wanted files in a zip archive, each at most `limit` bytes."""
     with zipfile.ZipFile(path) as archive:
         for info in archive.infolist():
             if not info.is_dir() and wanted(info.filename):
@@ -67,7 +67,7 @@ def zip_members(path: Path, wanted: Callable[[str], bool], limit: int) -> Iterat
 
 
 class NpyHeader(NamedTuple):
-    """The facts at the start of an array in the npy format; its data begin at byte `start`."""
+    """The header of an array in the npy format, whose data begin at byte `start`."""
 
     shape: tuple[int, ...]
     fortran_order: bool
@@ -76,12 +76,12 @@ class NpyHeader(NamedTuple):
 
     @property
     def num_bytes(self) -> int:
-        """The size of the data."""
+        """The size of the data in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
 def npy_header(stream: IO[bytes]) -> NpyHeader:
-    """Read a header. Arrays of objects are pickles, and refused."""
+    """Read a header. Arrays of objects, which are pickles, are refused."""
     version = np.lib.format.read_magic(stream)
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     if version not in readers:
@@ -110,13 +110,13 @@ def npz_arrays(path: Path, wanted: Callable[[str], bool]) -> dict[str, np.ndarra
 
 
 def check_claim(num_bytes: int, stored: int, ratio: int = DEFLATE_RATIO) -> None:
-    """Refuse a header that promises more than the bytes that are stored can hold."""
+    """Refuse a header that claims more bytes than the stored ones can decompress to."""
     if num_bytes > ratio * stored:
         raise ValueError(f"its header promises {num_bytes} bytes, more than the {stored} stored ones can hold")
 
 
 def check_limit(name: str, size: int, limit: int) -> None:
-    """Refuse a member of an archive that is larger than any file of its kind."""
+    """Refuse a member of an archive that is larger than `limit`."""
     if size > limit:
         raise ValueError(f"{name} in it has {size} bytes, more than the {limit} that such a file may have")
 

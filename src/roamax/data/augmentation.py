@@ -1,4 +1,4 @@
-"""Augmentation on the device, as a function of a key."""
+"""Data augmentation on the device, as a function of a key."""
 
 import jax
 import jax.numpy as jnp
@@ -8,18 +8,18 @@ from roamax.types import Key
 
 
 def augment(key: Key, images: jax.Array, padding: int = 4, flip: bool = True) -> jax.Array:
-    """Crop each image at a random place after padding it with zeros, and mirror it left to right by chance.
+    """Pad each image with zeros, crop it at a random position, and flip it left to right with probability 1/2.
 
-    Every image gets a place of its own, uniform over the (2 · padding + 1)² that there are, and a coin of its own.
+    Positions, uniform over all (2 · padding + 1)², and flips are independent between images.
 
     Args:
-        key: Decides places and coins.
-        images: Shape (n, height, width, channels), of any dtype.
-        padding: Zeros around each image.
-        flip: False for images that mean something else when mirrored, such as digits.
+        key: The random key.
+        images: Images of shape (n, height, width, channels) and any dtype.
+        padding: The width of the zeros around each image.
+        flip: Whether to flip; False for images whose meaning changes when mirrored, such as digits.
 
     Returns:
-        As many images, of the same shape and dtype.
+        Images of the same shape and dtype.
     """
     check(images.ndim == 4, "images", "have shape (n, height, width, channels)", images.shape)
     check(padding >= 0, "padding", "be >= 0", padding)

@@ -1,11 +1,11 @@
-"""The 15 corruptions of CIFAR-10-C at 5 severities, made from arrays: covariate shift without the published files.
+"""The 15 corruptions of CIFAR-10-C at 5 severities, generated from arrays, for when the published files are missing.
 
 For gaussian_noise, shot_noise, impulse_noise, defocus_blur, zoom_blur, brightness, contrast, pixelate and
 jpeg_compression the constants are those of the published generator (Hendrycks and Dietterich, 2019). For glass_blur,
-motion_blur, snow, frost, fog and elastic_transform, which there depend on pictures or programs that are not at hand,
-the constants are our own, chosen so that the distance to the clean image grows with severity. Accuracies on these
-images are therefore close to, but not the same as, those on the published ones, which `roamax.data.corrupted` reads
-where they are there.
+motion_blur, snow, frost, fog and elastic_transform, whose published versions depend on pictures or programs that are
+not available here, the constants are our own, chosen so that the distance to the clean image grows with severity.
+Accuracies are therefore close to, but not the same as, those on the published images, which `roamax.data.corrupted`
+uses if present.
 """
 
 import io
@@ -18,23 +18,23 @@ from roamax.data import filters
 from roamax.errors import check, lookup
 
 CHUNK = 1000
-"""How many images are worked on at once, to bound the memory."""
+"""The number of images processed at once, to bound memory."""
 
 
 def corrupt(images: np.ndarray, kind: str, severity: int, seed: int = 0) -> np.ndarray:
     """Corrupt uint8 images of shape (n, height, width, channels), with 1 or 3 channels.
 
-    What is random (noise, angles, places) follows from `seed` and `kind` alone: the severities share it, so that each
-    image gets worse from one to the next.
+    Random numbers (noise, angles, positions) depend on `seed` and `kind` only, not on the severity, so that each image
+    gets worse with severity.
 
     Args:
-        images: At least 4 × 4 pixels each.
+        images: Images of at least 4 × 4 pixels.
         kind: One of `KINDS`.
         severity: From 1 to 5.
-        seed: Decides what is random.
+        seed: The random seed.
 
     Returns:
-        As many images, of the same shape.
+        Images of the same shape.
     """
     images = np.asarray(images)
     function, constants = lookup(_TABLE, kind, "kind")
@@ -72,7 +72,7 @@ def _defocus_blur(x: np.ndarray, spot: tuple[float, float], rng: np.random.Gener
 
 
 def _glass_blur(x: np.ndarray, constants: tuple[float, int], rng: np.random.Generator) -> np.ndarray:
-    """Blur, let a share of the pixels be seen from a neighbour's place for a number of rounds, blur."""
+    """Blur, for some rounds replace a share of the pixels by neighbours, and blur again."""
     share, rounds = constants
     x = filters.blur(x, 0.5)
     for _ in range(rounds):
@@ -98,7 +98,7 @@ def _zoom_blur(x: np.ndarray, largest: float, rng: np.random.Generator) -> np.nd
 
 
 def _snow(x: np.ndarray, constants: tuple[float, float], rng: np.random.Generator) -> np.ndarray:
-    """Flakes, blurred as they fall, on a picture that has lost some of its colour to white."""
+    """Add motion-blurred flakes to a picture that is partly whitened."""
     amount, whiteness = constants
     noise = filters.zoom(rng.standard_normal((*x.shape[:3], 1), np.float32), np.asarray([2.0]))
     flakes = np.clip(amount + 0.3 * noise - 0.5, 0, None)
@@ -108,7 +108,7 @@ def _snow(x: np.ndarray, constants: tuple[float, float], rng: np.random.Generato
 
 
 def _frost(x: np.ndarray, constants: tuple[float, float], rng: np.random.Generator) -> np.ndarray:
-    """The picture, dimmed, behind a random part of a window with ice."""
+    """Dim the picture and add a random part of an icy window."""
     light, ice = constants
     height, width = x.shape[1:3]
     window = filters.frost(rng, 4 * max(height, width))
@@ -125,7 +125,7 @@ def _fog(x: np.ndarray, amount: float, rng: np.random.Generator) -> np.ndarray:
 
 
 def _brightness(x: np.ndarray, amount: float, rng: np.random.Generator) -> np.ndarray:
-    """Add to the value of hue, saturation and value; a black pixel has no hue, and becomes grey."""
+    """Increase the value in HSV; a black pixel, which has no hue, becomes grey."""
     value = x.max(3, keepdims=True)
     brighter = np.minimum(value + amount, 1)
     return np.where(value > 0, x * brighter / np.maximum(value, 1e-6), brighter)
@@ -137,7 +137,7 @@ def _contrast(x: np.ndarray, factor: float, rng: np.random.Generator) -> np.ndar
 
 
 def _elastic_transform(x: np.ndarray, pixels: float, rng: np.random.Generator) -> np.ndarray:
-    """Move every pixel by a smooth random field, `pixels` far in the root mean square."""
+    """Displace pixels by a smooth random field with a root mean square of `pixels`."""
     fields = filters.blur(rng.standard_normal((*x.shape[:3], 2), np.float32), 3.0)
     fields *= pixels / np.sqrt(np.mean(fields**2, axis=(1, 2), keepdims=True))
     return filters.displace(x, fields[..., 0], fields[..., 1])
@@ -167,7 +167,7 @@ def _jpeg_compression(x: np.ndarray, quality: int, rng: np.random.Generator) -> 
 
 
 def _each(x: np.ndarray, change: Callable[[Any], Any]) -> np.ndarray:
-    """Change the images one by one, as Pillow has them."""
+    """Apply a function of Pillow images to each image."""
     from PIL import Image
 
     grey = x.shape[3] == 1
@@ -192,6 +192,6 @@ _TABLE: dict[str, tuple[Callable[..., np.ndarray], tuple[Any, ...]]] = {
     "pixelate": (_pixelate, (0.95, 0.9, 0.85, 0.75, 0.65)),
     "jpeg_compression": (_jpeg_compression, (80, 65, 58, 50, 40)),
 }
-"""Each corruption, and what it takes at severities 1 to 5."""
+"""Each corruption, with its constants at severities 1 to 5."""
 
 KINDS: tuple[str, ...] = tuple(_TABLE)

@@ -1,4 +1,4 @@
-"""The loaded data set, `NAME.npz` files, and splits that hold data out."""
+"""Loaded data sets, `NAME.npz` files, and validation splits."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,19 +16,19 @@ PARTS = ("train", "valid", "test")
 _KEYS = {
     **{f"{name}_{part}": f"{name}_{part}" for name in "xy" for part in PARTS},
     **{f"{name}_val": f"{name}_valid" for name in "xy"},
-    # MedMNIST publishes files that are themselves called NAME.npz, with names of its own.
+    # MedMNIST publishes files that are also called NAME.npz, but name their arrays differently.
     **MEDMNIST,
 }
-"""The names that arrays may have in an npz file, and the fields of `Dataset` that they are."""
+"""The fields of `Dataset`, by the names that arrays may have in an npz file."""
 
 
 class Dataset(NamedTuple):
-    """Arrays on the host.
+    """A data set, as arrays on the host.
 
     `x_*`: images are uint8 of shape (n, height, width, channels), features float32, token ids int32.
-    `y_*`: class labels are int32 of shape (n,), with `num_classes` of them; real targets are float32, and
-    `num_classes` is 0. A set that only serves as out-of-distribution data has a training set of length 0.
-    `x_valid`, `y_valid` are there where the publishers have such a split.
+    `y_*`: class labels are int32 of shape (n,), below `num_classes`; real targets are float32, and `num_classes` is 0.
+    Sets that serve as out-of-distribution data only have an empty training set. `x_valid` and `y_valid` hold the
+    published validation set, if there is one.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Dataset(NamedTuple):
 
 
 class Splits(NamedTuple):
-    """Inputs and targets: for the sampler, held out from it for meta-losses and tuning, and for reports."""
+    """Inputs and targets: `train` for the sampler, `valid` for meta-losses and tuning, `test` for reports."""
 
     train: tuple[np.ndarray, np.ndarray]
     valid: tuple[np.ndarray, np.ndarray]
@@ -50,14 +50,13 @@ class Splits(NamedTuple):
 
 
 def split(dataset: Dataset, num_valid: int | None = None, seed: int = 0) -> Splits:
-    """Hold training examples out; what remains keeps no trace of them.
+    """Hold out a validation set from the training set.
 
     Args:
-        dataset: What to split.
-        num_valid: How many examples to hold out. None is the publishers' validation set where there is one; for CIFAR
-            the paper's split, 40,960 images for training and the other 9,040 held out; a tenth of the training set
-            otherwise.
-        seed: Decides which.
+        dataset: The data set to split.
+        num_valid: The number of examples to hold out. None is the published validation set, if there is one; for CIFAR
+            the paper's 9,040 of 50,000 images; otherwise a tenth of the training set.
+        seed: Decides which examples are held out.
 
     Returns:
         Inputs and targets of the three parts.
@@ -77,9 +76,9 @@ def split(dataset: Dataset, num_valid: int | None = None, seed: int = 0) -> Spli
 
 
 def from_arrays(name: str, arrays: dict[str, np.ndarray], num_classes: int | None, source: Path) -> Dataset:
-    """Make a data set from arrays by the names of its fields, checked; `source` is the file to name if they are wrong.
+    """Make a data set from arrays by field name, and check them; errors name `source`.
 
-    `num_classes` None means one more than the largest label, or 0 for real targets.
+    If `num_classes` is None, it is one more than the largest label, or 0 for real targets.
     """
     if not {"x_test", "y_test"} <= arrays.keys():
         raise _wrong(source, "hold x_train, y_train, x_test and y_test, or x_test and y_test alone", sorted(arrays))
@@ -102,21 +101,21 @@ def from_arrays(name: str, arrays: dict[str, np.ndarray], num_classes: int | Non
 
 
 def read_npz(path: Path, name: str, num_classes: int | None = None) -> Dataset:
-    """Read a data set from a `NAME.npz`: `x_train`, `y_train`, `x_test`, `y_test`, or MedMNIST's names for them."""
+    """Read a data set from a `NAME.npz` with `x_train`, `y_train`, `x_test`, `y_test`, or MedMNIST's names for them."""
     with archives.reading(path, "replace it, or remove it"):
         arrays = archives.npz_arrays(path, _KEYS.__contains__)
     return from_arrays(name, {_KEYS[key]: array for key, array in arrays.items()}, num_classes, path)
 
 
 def write_npz(path: Path, dataset: Dataset) -> None:
-    """Write a data set as `NAME.npz`, whole or not at all."""
+    """Write a data set as `NAME.npz`, atomically."""
     arrays = {key: value for key, value in dataset._asdict().items() if isinstance(value, np.ndarray)}
     with files.replacing(path) as temporary, open(temporary, "wb") as file:
         np.savez(file, allow_pickle=False, **arrays)
 
 
 def npz_targets(path: Path) -> dict[str, np.ndarray]:
-    """Read the labels or targets in an npz file, by the names of their fields: they are small, and tell the sizes."""
+    """Read only the labels or targets of an npz file, by field name: they are small, and give the sizes."""
     with archives.reading(path, "replace it, or remove it"):
         arrays = archives.npz_arrays(path, lambda key: _KEYS.get(key, "").startswith("y"))
     return {_KEYS[key]: _targets(array, key, path) for key, array in arrays.items()}

@@ -1,4 +1,4 @@
-"""Published files, fetched whole or not at all, and held to their checksums."""
+"""Downloads of published files: atomic, and verified by checksum."""
 
 import hashlib
 import os
@@ -14,14 +14,21 @@ from roamax.host import files
 from roamax.host.progress import progress_bar
 
 RECORD = "checksums.json"
-"""Where the data directory keeps the checksums of first downloads."""
+"""The file in the data directory with the checksums of first downloads."""
 SECONDS_TO_WAIT = 30
 
 _verified: dict[Path, tuple[int, int]] = {}
 
 
 def data_dir(folder: str | Path | None = None) -> Path:
-    """Return the data directory: `folder` if given, else `ROAMAX_DATA`, else a folder in the user's cache."""
+    """Return the data directory.
+
+    Args:
+        folder: The directory; None is `ROAMAX_DATA` or a folder in the user's cache.
+
+    Returns:
+        Its path, which need not exist.
+    """
     chosen = folder or os.environ.get("ROAMAX_DATA")
     if chosen:
         return Path(chosen).expanduser()
@@ -31,7 +38,7 @@ def data_dir(folder: str | Path | None = None) -> Path:
 
 
 def fetch_file(file: File, folder: Path, progress: bool) -> Path:
-    """Fetch a file, unless it is there already, from the first address that has it."""
+    """Fetch a file, unless it exists, from the first URL that works."""
     path = folder / file.path
     if path.exists():
         verify(file, folder)
@@ -48,18 +55,18 @@ def fetch_file(file: File, folder: Path, progress: bool) -> Path:
 
 def _download(file: File, url: str, path: Path, folder: Path, progress: bool) -> None:
     files.make_folder(path.parent)
-    # Not `pooch.retrieve`: what it fetches nobody else may read, and it is kept before its size is looked at.
+    # Not `pooch.retrieve`: its files are readable by their owner only, and are kept before their size is checked.
     with files.replacing(path) as temporary:
         _stream(url, temporary, path.name, file.num_bytes, None if progress else False)
         _check(file, temporary, folder, f"What {urlsplit(url).hostname} serves as {path.name}")
 
 
 def _stream(url: str, target: Path, name: str, num_bytes: int, show: bool | None) -> None:
-    """Write what `url` serves to `target`."""
+    """Download `url` to `target`."""
     import requests
 
     host = urlsplit(url).hostname
-    # Gzipped files are wanted as they are, not as a transfer encoding to undo on the way.
+    # Gzipped files must be kept as they are, not decompressed as a transfer encoding.
     options = {"stream": True, "timeout": SECONDS_TO_WAIT, "headers": {"Accept-Encoding": "identity"}}
     try:
         with (
@@ -83,7 +90,7 @@ def _stream(url: str, target: Path, name: str, num_bytes: int, show: bool | None
 def verify(file: File, folder: Path) -> None:
     """Raise a `FileError` unless the file in the data directory is the published one, or the one first fetched.
 
-    Large files are hashed once per process, as long as they stay as they are.
+    Files are hashed once per process, unless they change.
     """
     path = folder / file.path
     with archives.reading(path):

@@ -1,24 +1,24 @@
-"""Filters and textures for arrays of images, all images at once: float32 of shape (n, height, width, channels)."""
+"""Filters and textures for batches of images, float32 of shape (n, height, width, channels)."""
 
 import numpy as np
 
 
 def convolve(images: np.ndarray, kernel: np.ndarray) -> np.ndarray:
-    """Make each pixel the sum of its neighbours, weighted by `kernel`; beyond an image lies its mirror image."""
+    """Correlate each image with `kernel`, with reflecting boundaries."""
     from scipy.ndimage import correlate
 
     return correlate(images, kernel[None, :, :, None])
 
 
 def blur(images: np.ndarray, sigma: float) -> np.ndarray:
-    """Blur by a Gaussian of `sigma` pixels."""
+    """Blur with a Gaussian of `sigma` pixels."""
     from scipy.ndimage import gaussian_filter
 
     return gaussian_filter(images, (0, sigma, sigma, 0))
 
 
 def disk(radius: float, alias_sigma: float) -> np.ndarray:
-    """Return the spot that a point out of focus makes: a disk, softened by a Gaussian over 3 × 3 pixels."""
+    """Return the kernel of a lens out of focus: a disk, smoothed by a Gaussian over 3 × 3 pixels."""
     reach = int(radius) + 1
     rows, columns = np.mgrid[-reach : reach + 1, -reach : reach + 1]
     spot = ((rows**2 + columns**2) <= radius**2).astype(np.float32)[None, :, :, None]
@@ -28,7 +28,7 @@ def disk(radius: float, alias_sigma: float) -> np.ndarray:
 
 
 def streak(angle: float, sigma: float) -> np.ndarray:
-    """Return the trace of a point that moves along `angle` (radians) and fades as a Gaussian with `sigma` pixels."""
+    """Return the kernel of motion along `angle` (radians) that fades as a Gaussian of `sigma` pixels."""
     reach = int(np.ceil(3 * sigma))
     kernel = np.zeros((2 * reach + 3, 2 * reach + 3))
     distances = np.arange(0, 3 * sigma, 0.25)
@@ -43,10 +43,10 @@ def streak(angle: float, sigma: float) -> np.ndarray:
 
 
 def zoom(images: np.ndarray, factors: np.ndarray) -> np.ndarray:
-    """Average over `factors` the middle of each image made that many times as large, by linear interpolation.
+    """Average each image over its magnifications by `factors` about the centre, by linear interpolation.
 
-    One sparse matrix for all factors, which share most of the few pixels that each pixel comes from: SciPy has no such
-    mean, and a call of its own for each of up to 27 factors would take many times as long.
+    All factors are combined into one sparse matrix, since a SciPy call for each of up to 27 factors would take many
+    times as long.
     """
     from scipy.sparse import csr_array, kron
 
@@ -67,7 +67,7 @@ def _zoom_matrix(size: int, factor: float) -> np.ndarray:
 
 
 def displace(images: np.ndarray, down: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Take each pixel from (`down`, `right`) pixels away, by linear interpolation; both are (n, height, width)."""
+    """Replace each pixel by that (`down`, `right`) pixels away, linearly interpolated; both are (n, height, width)."""
     from scipy.ndimage import map_coordinates
 
     height, width, channels = images.shape[1:]
@@ -80,7 +80,7 @@ def displace(images: np.ndarray, down: np.ndarray, right: np.ndarray) -> np.ndar
 
 
 def clouds(rng: np.random.Generator, number: int, height: int, width: int, exponent: float) -> np.ndarray:
-    """Draw textures in [0, 1] whose amplitudes fall with frequency f as f ** -exponent: (number, height, width)."""
+    """Draw textures, (number, height, width) in [0, 1], whose amplitudes fall with frequency f as f ** -exponent."""
     frequencies = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None, :])
     frequencies[0, 0] = np.inf
     spectrum = np.fft.rfft2(rng.standard_normal((number, height, width), np.float32)) * frequencies**-exponent
@@ -90,7 +90,7 @@ def clouds(rng: np.random.Generator, number: int, height: int, width: int, expon
 
 
 def frost(rng: np.random.Generator, size: int) -> np.ndarray:
-    """Draw a texture like ice on a window, (size, size) in [0, 1]: sharp ridges at several scales on a milky ground."""
+    """Draw a texture like ice on a window, (size, size) in [0, 1]: sharp ridges at several scales over a haze."""
     ground = clouds(rng, 1, size, size, 1.7)[0]
     ridges = 1 - np.abs(2 * clouds(rng, 5, size, size, 1.9) - 1)
     needles = np.max(ridges**16, axis=0)

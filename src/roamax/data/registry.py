@@ -1,8 +1,8 @@
-"""Which data sets there are: a new one is a record here, and a reader in `formats` if its format is new.
+"""The data sets by name. To add one, add a record here and, if its format is new, a reader in `formats`.
 
-Checksums are the publishers' own (those of Zenodo and MedMNIST), or what TensorFlow Datasets and torchvision list for
-the same files: SHA-256 where one is published, MD5 where only that is. Where none is, `checksum` is None: then the size
-is checked, and the SHA-256 of the first download is recorded in the data directory and held to from there on.
+Checksums are those of the publishers (Zenodo and MedMNIST), or those that TensorFlow Datasets and torchvision list for
+the same files: SHA-256 if published, otherwise MD5. If there is none, `checksum` is None: then the size is checked, and
+the SHA-256 of the first download is recorded in the data directory and required from then on.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from roamax.data.formats import cifar, idx, images, matlab, npz, reviews
 
 
 class File(NamedTuple):
-    """A published file: its place below the data directory, where to get it, its size and checksum."""
+    """A published file: its path in the data directory, its URLs, size and checksum."""
 
     path: str
     urls: tuple[str, ...]
@@ -25,11 +25,11 @@ class File(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A data set. `read` makes its arrays from the paths of its files, in their order.
+    """A data set. `read` returns its arrays, given the paths of its files in order.
 
-    `num_train` and `num_test` are the published sizes, `shape` is that of one example, `classes` is 0 for real
-    targets. What is `slow` to parse is kept as `NAME.npz` next to the files. `num_valid` is how many training examples
-    the paper holds out, 0 where it does not say.
+    `num_train` and `num_test` are the published sizes, `shape` is that of one example, `classes` is 0 for real targets.
+    Data that are `slow` to parse are cached as `NAME.npz` in the data directory. `num_valid` is the number of training
+    examples that the paper holds out, 0 if it does not say.
     """
 
     what: str

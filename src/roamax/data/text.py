@@ -1,4 +1,4 @@
-"""Text as token ids: 0 pads, 1 is a word that the vocabulary does not have, words are numbered from 2."""
+"""Text as token ids: 0 is padding, 1 an unknown word; words are numbered from 2."""
 
 import re
 from collections import Counter
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 VOCABULARY_SIZE = 20_000
-"""How many ids there are, the two special ones included."""
+"""The number of ids, including the two special ones."""
 LENGTH = 400
 PAD, UNKNOWN, FIRST_WORD = 0, 1, 2
 
@@ -15,12 +15,12 @@ _TOKEN = re.compile(r"[a-z0-9]+(?:'[a-z0-9]+)*|[!?]")
 
 
 def tokens(text: str) -> list[str]:
-    """Split a text into words in lower case, with inner apostrophes, and the marks ! and ?, which carry sentiment."""
+    """Split a text into lower-case words, with inner apostrophes, and the marks ! and ?, which carry sentiment."""
     return _TOKEN.findall(text.lower().replace("<br />", " "))
 
 
 def vocabulary(documents: Iterable[Sequence[str]], size: int) -> dict[str, int]:
-    """Number the commonest words, the commonest first, equally common ones in the order of the alphabet."""
+    """Number the most common words in order of frequency, ties in alphabetical order."""
     counts = Counter(word for document in documents for word in document)
     words = sorted(counts, key=lambda word: (-counts[word], word))[: size - FIRST_WORD]
     return {word: FIRST_WORD + rank for rank, word in enumerate(words)}

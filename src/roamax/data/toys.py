@@ -1,4 +1,4 @@
-"""Small data sets that are made, not fetched: digits, a line to fit, and two mixtures of Gaussians in the plane."""
+"""Small data sets that need no download: digits, a curve to fit, and two mixtures of Gaussians in the plane."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ ARC_POINTS = 100
 
 
 def digits(seed: int = 0) -> Arrays:
-    """Return the 1,797 handwritten digits, 8 × 8, of scikit-learn; 360 of them, chosen by `seed`, are for test."""
+    """Return scikit-learn's 1,797 handwritten digits, 8 × 8; 360 of them, chosen by `seed`, are the test set."""
     from sklearn.datasets import load_digits
 
     images, labels = load_digits(return_X_y=True)
@@ -31,11 +31,11 @@ def regression_1d(
     noise: float = 0.0,
     seed: int = 0,
 ) -> Arrays:
-    """Draw y = sin(x) + noise · N(0, 1), with `num` points spread evenly at random over the `intervals`.
+    """Draw y = sin(x) + noise · N(0, 1), with `num` points x uniform over the `intervals`.
 
-    The paper's intervals, the default, touch at 1, so that there is nothing in between; the data set
-    `regression_1d_gap` has `((-5, -1), (1, 4))`, which leaves a gap to be uncertain in. Test points lie on a grid from
-    the lowest end to the highest, gaps included, and carry no noise.
+    The default, the paper's intervals, meet at 1 without a gap; the data set `regression_1d_gap` has
+    `((-5, -1), (1, 4))`, which leaves a gap to be uncertain in. Test points are a grid over the whole range, gaps
+    included, without noise.
     """
     check(num >= 1, "num", "be >= 1", num)
     check(noise >= 0, "noise", "be >= 0", noise)
@@ -51,7 +51,7 @@ def regression_1d(
 
 
 def two_moons(num: int = 1000, seed: int = 0) -> Arrays:
-    """Draw two interleaved half circles of radius 1, blurred; the label says which."""
+    """Draw from two interleaved half circles of radius 1, with Gaussian noise; the label says which."""
     return _points(_moons_centres(), MOONS_SCALE, num, seed)
 
 
@@ -61,14 +61,14 @@ def ring_of_gaussians(num: int = 1000, seed: int = 0) -> Arrays:
 
 
 def _moons_centres() -> np.ndarray:
-    """Shape (2, points, 2): the moons, and points along each."""
+    """Return points along each moon, shape (2, points, 2)."""
     angles = np.pi * (np.arange(ARC_POINTS) + 0.5) / ARC_POINTS
     upper = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     return np.stack([upper, np.asarray([1.0, 0.5]) - upper])
 
 
 def _ring_centres() -> np.ndarray:
-    """Shape (8, 1, 2): each of the classes has one centre."""
+    """Return one centre per class, shape (8, 1, 2)."""
     angles = 2 * np.pi * np.arange(RING_MODES) / RING_MODES
     return RING_RADIUS * np.stack([np.cos(angles), np.sin(angles)], axis=1)[:, None]
 

@@ -12,7 +12,7 @@ from roamax.data.corruptions import KINDS
 
 
 def cifar(train: Iterable[str], test: str, label_bytes: int) -> Callable[[Path], Arrays]:
-    """Return the reader of CIFAR's binary version: records of labels, of which the last counts, and pixels."""
+    """Return a reader of CIFAR's binary version: records of labels, of which the last is used, and pixels."""
     train = tuple(train)
 
     def read(archive: Path) -> Arrays:
@@ -43,15 +43,15 @@ def _cifar_records(content: bytes, label_bytes: int) -> tuple[np.ndarray, np.nda
 
 
 def cifar10_c(archive: Path) -> Arrays:
-    """Read all images of CIFAR-10-C: for each of the 15 kinds in turn, severities 1 to 5 one after the other."""
+    """Read all images of CIFAR-10-C: for each of the 15 kinds in turn, severities 1 to 5."""
     parts = [cifar10_c_part(archive, kind, severity) for kind in KINDS for severity in range(1, 6)]
     return {"x_test": np.concatenate([x for x, _ in parts]), "y_test": np.concatenate([y for _, y in parts])}
 
 
 def cifar10_c_part(archive: Path, kind: str, severity: int) -> tuple[np.ndarray, np.ndarray]:
-    """Read images and labels of CIFAR-10-C of one kind and severity, from their place in the tar archive.
+    """Read images and labels of one kind and severity of CIFAR-10-C directly from the tar archive.
 
-    Each kind is an npy file of the five severities one after the other, each in the order of CIFAR-10's test set.
+    Each kind is an npy file with the five severities in turn, each in the order of CIFAR-10's test set.
     """
     with tarfile.open(archive) as members:
         return _fifth(members, f"CIFAR-10-C/{kind}.npy", severity), _fifth(members, "CIFAR-10-C/labels.npy", severity)

@@ -35,14 +35,14 @@ def mnist(train_images: Path, train_labels: Path, test_images: Path, test_labels
     paths = {"x_train": train_images, "y_train": train_labels, "x_test": test_images, "y_test": test_labels}
     arrays = {}
     for name, path in paths.items():
-        # Here, too, to name the one file of several that is damaged.
+        # Here as well, to name the damaged one of several files.
         with archives.reading(path):
             arrays[name] = idx(path.read_bytes())
     return arrays
 
 
 def emnist(split: str, first_label: int) -> Callable[[Path], Arrays]:
-    """Return the reader of a split of EMNIST: IDX files in a zip archive, whose images are stored transposed."""
+    """Return a reader of a split of EMNIST: IDX files in a zip archive, with transposed images."""
     members = {
         f"gzip/emnist-{split}-{part}-{what}-ubyte.gz": f"{name}_{part}"
         for part in ("train", "test")

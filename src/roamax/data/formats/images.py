@@ -12,10 +12,10 @@ from roamax.data.archives import Arrays, check_complete
 
 
 def tiny_imagenet(size: int) -> Callable[[Path], Arrays]:
-    """Return the reader of Tiny-ImageNet: JPEG files in folders, in a zip archive.
+    """Return a reader of Tiny-ImageNet: JPEG files in folders, in a zip archive.
 
-    Its validation set is the test set here. At `size` 32 each pixel is the mean of 2 × 2. Classes are numbered in the
-    order of their WordNet names.
+    Its validation set serves as the test set. At `size` 32 each pixel is the mean of 2 × 2. Classes are numbered in the
+    order of their WordNet ids.
     """
     root = "tiny-imagenet-200"
     train_name = re.compile(rf"{root}/train/(n\d{{8}})/images/[^/]+\.JPEG").fullmatch
@@ -46,7 +46,7 @@ def tiny_imagenet(size: int) -> Callable[[Path], Arrays]:
 
 
 def notmnist(archive: Path) -> Arrays:
-    """Read the small set of notMNIST: PNG files in a folder for each of the letters A to J. Two of them are empty."""
+    """Read the small set of notMNIST: PNG files, of which two are empty, in one folder per letter from A to J."""
     name_of = re.compile(r"notMNIST_small/([A-J])/[^/]+\.png").fullmatch
     members = archives.tar_members(archive, lambda name: name_of(name) is not None, 2**20)
     contents = {name: content for name, content in members if content}
@@ -59,7 +59,7 @@ def notmnist(archive: Path) -> Arrays:
 
 
 def _images(contents: list[bytes], kind: str, mode: str, size: int, factor: int = 1) -> np.ndarray:
-    """Decode square images of `size`, each axis made smaller by `factor` with the means of the pixels."""
+    """Decode square images of `size` × `size` pixels, and downsample them by `factor` by averaging."""
     from concurrent.futures import ThreadPoolExecutor
 
     from PIL import Image

@@ -36,7 +36,7 @@ def _matlab(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _check_matlab_sizes(path: Path) -> None:
-    """Refuse an array that is said to be longer than the file can hold: SciPy would set its memory aside first."""
+    """Refuse arrays that claim to be larger than the file can hold, for which SciPy would allocate memory first."""
     with open(path, "rb") as file:
         header = file.read(128)
         if not header.startswith(b"MATLAB 5.0") or not header.endswith(b"IM"):
@@ -45,21 +45,21 @@ def _check_matlab_sizes(path: Path) -> None:
             kind, length = struct.unpack("<2I", tag)
             start = file.read(min(length, 4096))
             compressed = kind == COMPRESSED
-            # What is compressed is a whole element, with a tag of its own.
+            # A compressed element contains a whole element, with its own tag.
             start = zlib.decompressobj().decompress(start, 4096)[8:] if compressed else start
             archives.check_claim(_matlab_data_bytes(start), length, archives.DEFLATE_RATIO if compressed else 1)
             file.seek(length - min(length, 4096), 1)
 
 
 def _matlab_data_bytes(element: bytes) -> int:
-    """Return how long the data of a numeric array are said to be: after its flags, its lengths and its name."""
+    """Return the claimed length of the data of a numeric array, which follows its flags, its lengths and its name."""
     array_class, complex_flag = element[8], element[9] & 8
     if not 6 <= array_class <= 15 or complex_flag:
         raise ValueError("it holds something else than arrays of real numbers")
     place = 0
     for _ in range(3):
         kind, length = struct.unpack_from("<2I", element, place)
-        # A short value may stand in the tag itself, which then has its length in the upper half of the first word.
+        # A short value may be stored in the tag itself, with its length in the upper half of the first word.
         place += 8 if kind >> 16 else 8 + length + -length % 8
     kind, length = struct.unpack_from("<2I", element, place)
     return kind >> 16 or length

@@ -10,7 +10,7 @@ MEDMNIST = {
     for theirs, part in (("train", "train"), ("val", "valid"), ("test", "test"))
     for what, name in (("images", "x"), ("labels", "y"))
 }
-"""MedMNIST's names of arrays, and the fields of `Dataset` that they are."""
+"""The fields of `Dataset`, by MedMNIST's names of arrays."""
 
 
 def medmnist(path: Path) -> Arrays:

@@ -10,7 +10,7 @@ from roamax.data.archives import Arrays
 
 
 def imdb(archive: Path) -> Arrays:
-    """Read IMDB's reviews as token ids: the 20,000 commonest words of the training set, the first 400 per review."""
+    """Read IMDB's reviews as token ids: the first 400 per review, of the 20,000 that the training set defines."""
     name_of = re.compile(r"aclImdb/(train|test)/(neg|pos)/\d+_\d+\.txt").fullmatch
     members = archives.tar_members(archive, lambda name: name_of(name) is not None, 2**20)
     reviews = {name: text.tokens(content.decode("utf-8")) for name, content in members}
