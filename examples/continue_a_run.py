@@ -1,7 +1,7 @@
-"""Draws on disk: stop a run at any moment, go on later, and end with the very draws of an unbroken run.
+"""Draws on disk: stop a run at any moment, resume it later, and get the same draws as from an unbroken run.
 
-With `out`, every draw is a file as soon as it is taken. Calling again with the same arguments takes what is there and
-goes on; `num_samples` may have grown. Other arguments in the same folder are refused, not mixed up.
+With `out`, every draw is written to a file as soon as it is taken. Calling again with the same arguments resumes the
+run; `num_samples` may have grown. Other arguments for the same folder are refused.
 
     python examples/continue_a_run.py
 """
@@ -33,7 +33,7 @@ def main(quick=False):
         print(f"first: {run(4, folder)}")
         print(f"then:  {run(10, folder)}")
 
-        # Another process reads them one by one, each checked against its checksum, or as a whole.
+        # Any process can read the draws, one by one or all at once; each is checked against its checksum.
         draws = roamax.Draws.load(folder)
         unbroken = run(10)
         same = jax.tree.map(lambda a, b: np.array_equal(a, b), draws.positions, unbroken.positions)

@@ -1,7 +1,7 @@
-"""An equinox network, sampled with schedules of one's own.
+"""An equinox network, sampled with custom schedules.
 
-Every scalar setting of a sampler is a number or a function of the step, so any optax schedule is one. Here the step
-size falls from a high start, and the temperature rises from 0, an optimizer, to 1, where the posterior is sampled.
+Every scalar setting of a sampler is a number or a function of the step, such as an optax schedule. Here the step size
+decays, and the temperature rises from 0, which optimizes, to 1, which samples the posterior.
 
     python examples/equinox_module.py
 """
@@ -16,7 +16,7 @@ import roamax
 
 
 class Network(eqx.Module):
-    """Written for one example, as equinox modules are."""
+    """A network for a single example, as usual in equinox."""
 
     layers: eqx.nn.MLP
 

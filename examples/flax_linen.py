@@ -1,7 +1,7 @@
-"""A flax.linen network on handwritten digits: several chains, calibration, and whether they have mixed.
+"""A flax.linen network on handwritten digits: several chains, their calibration and their mixing.
 
 `roamax.models.from_linen` turns a module into two pure functions, `init` and `apply`. R-hat of parameters says little
-about neural networks, which have many equal copies of one function: look at the outputs instead.
+about neural networks, in which many parameters give the same function: look at the outputs instead.
 
     python examples/flax_linen.py
 """
@@ -15,7 +15,7 @@ import roamax
 
 
 class Network(nn.Module):
-    """Any module without other state than its parameters."""
+    """Any module whose only state is its parameters."""
 
     @nn.compact
     def __call__(self, x):

@@ -1,7 +1,7 @@
-"""Regression with a flax.nnx network that gives a mean and a scale: where there are no data, it should not be sure.
+"""Regression with a flax.nnx network that returns a mean and a scale: it should be uncertain where there are no data.
 
-The data lie on [-5, -1] and [1, 4]. The predictive standard deviation has two parts: the noise that the network sees in
-the data, and how far the draws disagree. In the gap between, it is the second that should grow.
+The data lie on [-5, -1] and [1, 4]. The predictive standard deviation has two parts: the noise of the data, as the
+network learns it, and the disagreement of the draws. In the gap between, the second should grow.
 
     python examples/flax_nnx.py
 """
@@ -33,7 +33,7 @@ def main(quick=False):
     noise = 0.1 * np.random.default_rng(0).standard_normal(num_data).astype(np.float32)
     model = roamax.models.from_nnx(Network)
     posterior = roamax.Posterior(roamax.gaussian(model.apply), roamax.priors.gaussian(variance=1.0), num_data)
-    # A Gaussian likelihood grows steep as its scale is learned: smaller steps than for a classifier.
+    # A Gaussian likelihood gets steeper as its scale is learned, which needs smaller steps than a classifier.
     sampler = roamax.sghmc(posterior, **roamax.from_learning_rate(1e-3, momentum_decay=0.1, num_data=num_data))
     draws = roamax.sample(
         jax.random.key(0),

@@ -1,7 +1,7 @@
-"""Telling foreign inputs from known ones by the confidence of predictions.
+"""Detect out-of-distribution inputs by the confidence of predictions.
 
-A network learns the digits 0 to 4 and is then shown 5 to 9. One network is often sure of its nonsense; draws disagree
-about it, so their average is not. The score is the area under the ROC curve: 1/2 by chance, 1 at best.
+A network learns the digits 0 to 4 and is then shown 5 to 9. A single network is often confidently wrong; draws
+disagree, so their average is less confident. The score is the area under the ROC curve: 1/2 by chance, 1 at best.
 
     python examples/out_of_distribution.py
 """
@@ -17,7 +17,7 @@ def main(quick=False):
     data = roamax.data.load("digits")
     known_train, known_test = data.y_train < 5, data.y_test < 5
     train = data.x_train[known_train], data.y_train[known_train]
-    known, foreign = data.x_test[known_test], data.x_test[~known_test]
+    known, unknown = data.x_test[known_test], data.x_test[~known_test]
     num_data = len(train[0])
 
     model = roamax.models.get("mlp", num_classes=5, hidden=[64])
@@ -32,10 +32,10 @@ def main(quick=False):
     )  # fmt: skip
 
     for name, positions in {"one draw": [draws[0, 0]], f"{len(draws)} draws": draws}.items():
-        known_probs, foreign_probs = (roamax.predict(model.apply, positions, x) for x in (known, foreign))
-        auroc = roamax.metrics.ood_auroc(known_probs, foreign_probs)
+        known_probs, unknown_probs = (roamax.predict(model.apply, positions, x) for x in (known, unknown))
+        auroc = roamax.metrics.ood_auroc(known_probs, unknown_probs)
         accuracy = roamax.metrics.accuracy(known_probs, data.y_test[known_test])
-        print(f"{name}: accuracy {accuracy:.3f} on known digits, AUROC {auroc:.3f} against foreign ones")
+        print(f"{name}: accuracy {accuracy:.3f} on known digits, AUROC {auroc:.3f} vs. unknown ones")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""A sampler of one's own: BAOAB, a splitting of Langevin dynamics, beside SGHMC on a target whose answer is known.
+"""A custom sampler: BAOAB, a splitting of Langevin dynamics, vs. SGHMC on a target with a known variance.
 
     B: r <- r - epsilon/2 grad U      A: theta <- theta + epsilon/2 r
     O: r <- exp(-epsilon C) r + sqrt(T (1 - exp(-2 epsilon C))) N(0, 1)
 
-One step is B A O A B; the last B of a step and the first of the next share a gradient, so this version joins them to
-one kick. At long steps its variance is nearer to the truth than that of SGHMC. CONTRIBUTING.md has the house rules.
+One step is B A O A B; the last B of a step and the first of the next share a gradient, so this version merges them into
+one. With long steps its variance is closer to the truth than that of SGHMC. See CONTRIBUTING.md for adding a sampler.
 
     python examples/own_sampler.py
 """
@@ -22,7 +22,7 @@ from roamax.schedules import as_schedule, describe
 
 
 class BAOABState(NamedTuple):
-    """What the next step needs: every sampler's state has a `position` and counts its `step`s."""
+    """The state of the sampler; every sampler's state has a `position` and counts its steps in `step`."""
 
     position: dict
     momentum: dict
@@ -30,7 +30,7 @@ class BAOABState(NamedTuple):
 
 
 def baoab(posterior, *, step_size, friction, temperature=1.0):
-    """Langevin dynamics by the splitting B A O A."""
+    """Return a sampler of Langevin dynamics by the splitting B A O A."""
     epsilon_at, friction_at = as_schedule(step_size, "step_size"), as_schedule(friction, "friction")
     temperature_at = as_schedule(temperature, "temperature", positive=False)
 

@@ -1,8 +1,8 @@
-"""Meta-training on tasks of one's own, and the sampler that it gives.
+"""Meta-training on custom tasks, and sampling with the result.
 
-A task is data, a network and a prior. This one learns a sampler on small networks for two moons, then uses it on a
-network that it has not seen. A minute of training makes a sampler that works on problems like these, not one for the
-world: docs/meta-training.md says what that takes.
+A task is data, a network and a prior. This example learns a sampler on small networks for two moons, then uses it on a
+network that it has not seen. A minute of training makes a sampler for problems like these, not a general one:
+docs/meta-training.md says what that takes.
 
     python examples/own_tasks.py
 """
@@ -20,7 +20,7 @@ from roamax.tasks import TaskDistribution, make_task
 
 
 def moons(name, hidden):
-    """A task from arrays: the sampler sees the first pair, the second gives its loss, the third is for reports."""
+    """Return a task from arrays: the sampler trains on the first pair, is scored on the second, tested on the third."""
     data = roamax.data.load("two_moons")
     train, valid = (data.x_train[:800], data.y_train[:800]), (data.x_train[800:], data.y_train[800:])
     model = roamax.models.get("mlp", num_classes=2, hidden=hidden)
@@ -34,12 +34,12 @@ def main(quick=False):
         Stage("tbptt", 40, **unroll, learning_rate=0.003),
         Stage("es", 3 if quick else 40, **unroll, learning_rate=0.001, pairs=2, only="narrow"),
     )
-    # For the rest the numbers of the preset, among them small random weights to start from.
+    # The other settings are those of the preset, such as small random initial weights.
     config = dataclasses.replace(PRESETS["smoke"], stages=stages[quick:], valid_only="narrow", held_out=200)
     with tempfile.TemporaryDirectory() as folder:
         trained = roamax.meta.train(config, folder, tasks=tasks)
         print(f"validation loss of the best weights: {trained.loss:.3f}")
-        # Step size, friction and output scale come from the card beside the file.
+        # Step size, friction and output scale come from the card next to the file.
         task = moons("wide", [64])
         sampler = roamax.l2e(task.posterior, Path(folder) / "weights.safetensors")
         draws = roamax.sample(jax.random.key(1), sampler, task.init, task.train, batch_size=task.batch_size,

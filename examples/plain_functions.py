@@ -1,7 +1,7 @@
-"""A classifier in plain functions, with a prior of one's own.
+"""A classifier in plain functions, with a custom prior.
 
-Parameters are a dictionary, the network is a function of them, and the prior is any function that gives the logarithm
-of a density. Here it is a Student-t: its heavy tails let a few weights grow large, where a Gaussian holds them back.
+Parameters are a dictionary, the network is a function of them, and the prior is any function that returns a log
+density. Here it is a Student-t: its heavy tails let a few weights grow large, which a Gaussian does not.
 
     python examples/plain_functions.py
 """
@@ -20,13 +20,13 @@ def network(params, x):
 
 
 def student_t_prior(params, degrees=4.0, scale=1.0):
-    """The sum over all parameters of log t(theta / scale)."""
+    """Return the sum over all parameters of the log density of a Student-t."""
     leaves = jax.tree.leaves(params)
     return sum(jnp.sum(jax.scipy.stats.t.logpdf(leaf, degrees, 0.0, scale)) for leaf in leaves)
 
 
 def start(key):
-    """Where a chain begins: each gets a key of its own."""
+    """Return the initial position of a chain; each chain has its own key."""
     one, two = jax.random.split(key)
     return {
         "w1": jax.random.normal(one, (2, 32)) / jnp.sqrt(2.0),

@@ -1,7 +1,7 @@
-"""A PyTorch training loop that samples: only the line that makes the optimizer is changed.
+"""A PyTorch training loop that samples: only the line that makes the optimizer changes.
 
-The loss stays the mean over a batch; `num_data` brings it to the scale of the posterior, and `weight_decay` is the
-Gaussian prior. Copies of the parameters are the draws, and the prediction is the mean of their softmax.
+The loss stays the mean over a batch; `num_data` scales it to the posterior, and `weight_decay` is the Gaussian prior.
+Copies of the parameters are the draws, and the prediction is the mean of their softmax.
 
     python examples/pytorch_loop.py
 """

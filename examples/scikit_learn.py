@@ -1,7 +1,7 @@
-"""The estimators of scikit-learn's kind: in a pipeline, scored by cross-validation, with no setting to choose.
+"""The scikit-learn estimators, in a pipeline and scored by cross-validation, with default settings.
 
-The classifier's probabilities are averaged over draws; the regressor gives mean, standard deviation and quantiles of
-its predictive distribution, and goes on taking draws with `partial_fit`.
+The classifier's probabilities are averaged over draws; the regressor predicts the mean, standard deviation and
+quantiles of its predictive distribution, and takes more draws with `partial_fit`.
 
     python examples/scikit_learn.py
 """

@@ -1,7 +1,7 @@
-"""Several chains on several devices, with nothing to set up.
+"""Several chains on several devices, without any set-up.
 
-`roamax.sample` spreads chains evenly over the local devices: GPUs, or as here parts of the CPU. The draws do not depend
-on how many devices there are: chains have their own keys.
+`roamax.sample` spreads chains evenly over the local devices: GPUs or, as here, several CPU devices. The draws do not
+depend on the number of devices, since each chain has its own key.
 
     python examples/several_devices.py
 """
@@ -10,7 +10,7 @@ import sys
 
 import jax
 
-# Before anything is computed: how many devices the CPU shall look like.
+# The number of CPU devices has to be set before JAX computes anything.
 jax.config.update("jax_num_cpu_devices", 2)
 
 import roamax  # noqa: E402

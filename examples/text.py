@@ -1,7 +1,7 @@
-"""Sentiment of texts with a convolution and an LSTM over words.
+"""Sentiment of texts, by a convolution and an LSTM over words.
 
 With IMDB in the data directory (`roamax data fetch imdb`) it learns from film reviews; without, from made-up texts,
-which are good when they say good words more often than bad ones. Texts are rows of word numbers, 0 for padding.
+which are positive if they have more good words than bad ones. Texts are rows of word numbers, 0 for padding.
 
     python examples/text.py
 """
@@ -16,7 +16,7 @@ from roamax.errors import FileError
 
 
 def made_up_texts(num=2000, length=20, vocabulary=200, seed=0):
-    """Texts of random words, every other one a good (1 to 20) or a bad one (21 to 40); unclear texts are left out."""
+    """Return texts of random words, half of them good (1 to 20) or bad (21 to 40); unclear texts are left out."""
     rng = np.random.default_rng(seed)
     has_feeling = rng.random((num, length)) < 0.5
     x = np.where(has_feeling, rng.integers(1, 41, (num, length)), rng.integers(41, vocabulary, (num, length)))

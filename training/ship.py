@@ -1,9 +1,9 @@
-"""Put the weights of a run into the package, with the step size that a user gets.
+"""Put the weights of a run into the package, with the step size for users.
 
 python training/ship.py NAME SQUARED_STEP_SIZE     such as: l2e 5e-7
 
-Training validates with one step size; the one on the card was chosen afterwards, on validation data of other
-networks (README.md). The card's `meta_loss` is measured here with it, on the run's own problems.
+Training validates with one step size; that on the card was chosen afterwards, on validation data of other networks
+(README.md). The card's `meta_loss` is measured here with it, on the validation problems of the run.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ PACKAGE = Path(roamax.__file__).parent / "pretrained"
 
 
 def read_trained(trained, config):
-    """Return the state of a run, its best weights the last ones where none validated better than the first."""
+    """Return the state of a run, with the last weights as the best if none validated better than the first."""
     pointer = checkpoint.read_pointer(trained / "state")
     like = make_family(config, config.step_size).init(jax.random.key(0))
     state = checkpoint.load(trained / "state", pointer, like, outer_optimizer(config, 0).init(like))
@@ -48,7 +48,7 @@ def main(name, squared_step_size):
         VARIANTS[name],
         weights=str(shipped),
         step_size=step_size,
-        # Validation alone counts here, which is of the model average and of one chain.
+        # Only validation counts here, which scores the model average of one chain.
         objective="bma",
         chains=1,
         stages=(Stage("es", 1, 1, 1, 1),),

@@ -1,10 +1,10 @@
 """The recipes of the learned samplers that ship.
 
-python training/variants.py NAME [--seed 0] [--out training/NAME]     NAME is one of VARIANTS; run again, it resumes
+python training/variants.py NAME [--seed 0] [--out training/NAME]     NAME is one of VARIANTS; run again to resume
 
-All are trained on the smallest perceptrons at 14x14, MNIST and Fashion-MNIST: L2E and its ablations by backpropagation
-through 150 and then 400 steps, the others through truncations of long unrolls. Weights are chosen by runs of 2,000
-steps, also on perceptrons with 784 inputs and on few examples; L2E's with a shorter step.
+All are trained on the smallest perceptrons, on MNIST and Fashion-MNIST at 14x14: L2E and its ablations by
+backpropagation through 150 and then 400 steps, the others through truncations of long unrolls. Weights are chosen by
+runs of 2,000 steps, also on perceptrons with 784 inputs and on few examples; those of L2E with a shorter step.
 """
 
 import argparse
@@ -18,9 +18,9 @@ from roamax.tasks import TaskDistribution, TaskSpec
 
 
 def tasks(small: bool = False) -> TaskDistribution:
-    """What is trained on is halved and has batches of 64; the others are there to validate on.
+    """Return the tasks: those with batches of 64 are for training, the others for validation only.
 
-    `small` has one data set, after the small distribution of the paper's ablation.
+    With `small`, there is one data set, after the small distribution of the paper's ablation.
     """
     specs = [
         *(TaskSpec(data, "mlp", {"hidden": [32]}, halve=True, train_size=50_000, batch_size=64) for data in DATA),
@@ -33,11 +33,11 @@ def tasks(small: bool = False) -> TaskDistribution:
 DATA = "fashion_mnist", "mnist"
 TRAINED = "batch_size=64"
 TUNED = 2e-6**0.5
-"""The step size of SGHMC when it is tuned to MNIST or Fashion-MNIST."""
+"""The step size of SGHMC, tuned to MNIST or Fashion-MNIST."""
 
 
 def recipe(**changed) -> TrainConfig:
-    """Backpropagation as the `cpu` preset has it, without its evolution strategies."""
+    """Return the `cpu` preset without its evolution strategies, with some settings changed."""
     preset = meta.PRESETS["cpu"]
     stages = tuple(dataclasses.replace(stage, only=TRAINED) for stage in preset.stages[:2])
     return dataclasses.replace(
@@ -46,14 +46,14 @@ def recipe(**changed) -> TrainConfig:
 
 
 def truncated(learning_rate: float) -> Stage:
-    """Truncations of 50 steps of long unrolls."""
+    """Return a stage of backpropagation through truncations of 50 steps of long unrolls."""
     return Stage("tbptt", 2000, 2000, 5, 10, truncation=50, pairs=2, tasks=2, learning_rate=learning_rate, only=TRAINED)
 
 
 def from_sghmc(sampler: SamplerName, output_scale: float) -> TrainConfig:
-    """For samplers that are SGHMC where their network says nothing, with a step size and friction that suit it.
+    """Return the recipe of a sampler that is SGHMC if its network returns zero, with the tuned settings of SGHMC.
 
-    Short unrolls taught them steps that diverge in long ones.
+    Short unrolls taught such samplers steps that diverge in long ones.
     """
     like = recipe(sampler=sampler, step_size=TUNED, friction=0.1 / TUNED, output_scale=output_scale)
     return dataclasses.replace(like, stages=(truncated(1e-3),), valid_every=100)
@@ -78,7 +78,7 @@ VARIANTS = {
 
 
 def main() -> None:
-    """Train one."""
+    """Train a variant."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=list(VARIANTS))
     parser.add_argument("--seed", type=int, default=0)
