@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from roamax.errors import check
 from roamax.numerics import trees
@@ -19,6 +20,8 @@ from roamax.types import Batch, Info, Key, LearnedSampler, MetaParams, Params, S
 WIDTHS = {"q": (2, 10, 1), "d": (3, 10, 1)}
 DEFAULTS = {"step_size": math.sqrt(1e-6)}
 """Settings for weights without a card: those of the paper."""
+FEW = 4
+"""The momentum of tensors with fewer numbers is not normalised."""
 Gamma = Literal["autodiff", "finite_difference"]
 
 
@@ -49,7 +52,9 @@ def meta_sgmcmc(
     Q = clip(output) comes from a network with 10 hidden units whose inputs are the energy and the momentum, and
     D = clip(|output|) from another that takes the gradient too. Momentum and gradient (grad U / N) are divided by their
     root mean squares over the tensor. The energy is one number for all parameters, which this would turn into 1 or -1,
-    so it enters as U / N instead. The momentum starts from N(0, T I) with the T of the first step.
+    so it enters as U / N instead. The momentum of a tensor of fewer than 4 numbers enters as it is: its root mean
+    square comes near 0 so often that Gamma would be a spike there, which steps of finite length miss. The
+    momentum starts from N(0, T I) with the T of the first step.
 
     Q depends on theta only through the energy, whose derivative is the gradient at hand, so the diagonals in Gamma are
     exact and cheap: derivatives of the networks, parameter by parameter, times those of their features.
@@ -131,7 +136,10 @@ def meta_sgmcmc_family(
             weights = _network.cast(meta_params, layout.dtype)
             r, mean_gradient = layout.pack(momentum), layout.pack(gradient) / posterior.num_data
             mean_energy = jnp.full(layout.shape, energy.astype(layout.dtype) / posterior.num_data)
-            features = jnp.stack([mean_energy, layout.normalised(r), layout.normalised(mean_gradient)])
+            few = np.asarray(layout.sizes)[layout.owners, None] < FEW
+            features = jnp.stack(
+                [mean_energy, jnp.where(few, r, layout.normalised(r)), layout.normalised(mean_gradient)]
+            )
 
             def q_of(features: jax.Array) -> jax.Array:
                 return jnp.clip(_network.apply_mlp(weights["q"], features[:2])[0], -q_clip, q_clip)
@@ -139,7 +147,7 @@ def meta_sgmcmc_family(
             def d_of(features: jax.Array) -> jax.Array:
                 return jnp.clip(jnp.abs(_network.apply_mlp(weights["d"], features)[0]), 0, d_clip)
 
-            r_slope = layout.normalised_slope(r)
+            r_slope = jnp.where(few, 1, layout.normalised_slope(r))
             gamma_theta = -slope(q_of, features, 1) * r_slope
             gamma_r = slope(q_of, features, 0) * mean_gradient + slope(d_of, features, 1) * r_slope
             return Matrices(*map(layout.unpack, (q_of(features), d_of(features), gamma_theta, gamma_r)))
