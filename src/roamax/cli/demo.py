@@ -55,8 +55,8 @@ def demo(out: RunFolder = Path("demo"), seed: Seed = 0, quiet: Quiet = False, js
                "Predictive performance vs. the number of draws",
                "Negative log-likelihood of the averaged prediction on held-out digits; lower is better."),
         Figure("reliability", figures.reliability_diagrams(tables), "Reliability",
-               "Accuracy of predictions by confidence. Calibrated predictions lie on the diagonal; darker bars hold "
-               "more of the examples."),
+               "Accuracy of predictions by confidence. Calibrated predictions lie on the diagonal; more opaque "
+               "bars hold more of the examples."),
     ]  # fmt: skip
     lead = (
         f"Handwritten digits of scikit-learn, a network with 64 hidden units, {demo_methods.STEPS:,} minibatch "

@@ -23,12 +23,12 @@ PAPER = printed(SCORES, {
 
 
 MORE = ("cifar10_cnn", "mnist_mlp")
-"""Networks and data that the paper does not have, for what the task distribution is worth. There is no preconditioner
-on them, for its steps take three times as long."""
+"""Networks and data that are not in the paper, to measure the effect of the task distribution. The preconditioner is
+left out there, because its steps take three times as long."""
 
 
 def run(lab: Lab) -> Findings:
-    """Score each set of weights on each data set that is here."""
+    """Score each set of weights on each installed data set."""
     theirs, more = ([problem._replace(draws=10) for problem in lab.problems(*names)] for names in (IMAGES, MORE))
     found = lab.measure(theirs, METHODS, scores) | lab.measure(more, ("Small L2E", "L2E"), scores)
     rows = averaged(found)

@@ -43,7 +43,7 @@ def run(lab: Lab) -> Findings:
 def _record(chain: Chain) -> Record:
     steps = chain.draws.steps
     timer = step_timer(chain.method.sampler, chain.task)
-    # Without the time of compiling, which a chain that is there already, or another seed's, is spared.
+    # Without compilation, whose time a kept chain, or that of another seed, does not spend.
     interval = float(np.median([timer() for _ in range(ROUNDS)])) * (steps[-1] - steps[0]) / (len(steps) - 1)
     found = diagnostics.summary(chain.draws, interval)
     return {

@@ -1,4 +1,4 @@
-"""Accuracy on corrupted images by severity: CIFAR-10-C, or its corruptions made anew where that is not here."""
+"""Accuracy on corrupted images by severity: CIFAR-10-C, or its corruptions computed here if that is not installed."""
 
 import functools
 from pathlib import Path
@@ -20,7 +20,7 @@ METHODS = ("DE", "cSGMCMC", "L2E")
 SEVERITIES = (1, 2, 3, 4, 5)
 COLUMNS = (*map(str, SEVERITIES), "Average")
 IMAGES = 500
-"""Test images that are corrupted, but for paper scale, where it is all of them."""
+"""The number of corrupted test images at cpu scale; at paper scale, all are used."""
 
 
 PAPER = printed(COLUMNS, {
@@ -55,7 +55,7 @@ def _by_severity(chain: Chain, count: int | None) -> Record:
 @functools.cache
 def _images(folder: Path, kind: str, severity: int, count: int | None) -> tuple[np.ndarray, np.ndarray]:
     x, y = data.corrupted("cifar10", kind, severity, folder)
-    # Copies, so that the rest need not be kept.
+    # Copies, so that the other images can be freed.
     return x[:count].copy(), y[:count].copy()
 
 

@@ -1,4 +1,4 @@
-"""Seconds per epoch of each method, and the ratio to cyclical SGMCMC, measured side by side."""
+"""Seconds per epoch of each method, and the ratio to cyclical SGMCMC, measured in the same rounds."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ PAPER = printed(METHODS, {
 
 
 def run(lab: Lab) -> Findings:
-    """Measure the time of an epoch, in rounds in which every method takes its turn; the spread is over rounds."""
+    """Measure the time per epoch, in rounds in which every method takes a turn; the spread is over rounds."""
     rows: dict[tuple[str, ...], dict[str, Value]] = {}
     for problem in lab.problems(*IMAGES):
         timers = {method.name: step_timer(method.sampler, task) for method, task, _ in lab.methods(problem, METHODS)}

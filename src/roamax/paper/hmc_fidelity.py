@@ -1,7 +1,7 @@
-"""How close the predictions of each method are to those of Hamiltonian Monte Carlo.
+"""Agreement of each method's predictions with those of Hamiltonian Monte Carlo.
 
-On CIFAR-10 HMC is the published predictive of Izmailov et al. At cpu scale our own NUTS joins it on a network that is
-small enough for it to converge, which R-hat over its chains shows.
+On CIFAR-10, HMC is the published predictive distribution of Izmailov et al. At cpu scale there is also our own NUTS, on
+a network small enough for it to converge, as R-hat over its chains shows.
 """
 
 from functools import partial
@@ -44,7 +44,7 @@ NUTS: dict[str, Any] = {"burn_in": 300, "num_samples": 200, "num_chains": 4}
 
 
 def run(lab: Lab) -> Findings:
-    """Compute agreement and total variation to each reference that is here."""
+    """Compute the agreement with each available reference, and the total variation distance to it."""
     rows: dict[tuple[str, str], dict[str, Value]] = {}
     problems = lab.problems("cifar10")
     published = lab.attempt(published_hmc) if problems else None
@@ -76,7 +76,7 @@ def _closeness(chain: Chain, reference: np.ndarray) -> Record:
 
 
 def _own_nuts(lab: Lab) -> tuple[np.ndarray, dict[str, Value]]:
-    """Compute the predictive of NUTS on the small network, and the R-hat of its log-probabilities over chains."""
+    """Compute the predictions of NUTS on the small network, and the R-hat of its log-probabilities over chains."""
     task = SMALL.task.build()
     x, out = task.test[0], lab.runs / "digits-nuts"
     lab.count_time(out)

@@ -18,7 +18,7 @@ METHODS = ("DE", "cSGMCMC", "Meta-SGMCMC", "L2E")
 
 
 def run(lab: Lab) -> Findings:
-    """Compare every method on every data set that is here."""
+    """Compare every method on every installed data set."""
     problems = lab.problems(*IMAGES)
     found = lab.measure(problems, METHODS, _record)
     curves = {key: [record["curve"] for record in records] for key, records in found.items()}

@@ -1,4 +1,4 @@
-"""Kinetic L2E, which learns the kinetic energy's mean and keeps its guarantee, against L2E."""
+"""Kinetic L2E, which learns the mean of the kinetic energy and keeps its guarantee, vs. L2E."""
 
 import dataclasses
 
@@ -23,7 +23,7 @@ PAPER = printed(SCORES, {
 
 
 def run(lab: Lab) -> Findings:
-    """Score both on each data set that is here, and show the geometry of the draws on CIFAR-10."""
+    """Score both on each installed data set, and show the geometry of the draws on CIFAR-10."""
     problems = lab.problems(*IMAGES)
     rows = averaged(lab.measure(problems, METHODS, scores))
     first = dataclasses.replace(lab, seeds=lab.seeds[:1])

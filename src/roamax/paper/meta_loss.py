@@ -1,4 +1,4 @@
-"""The loss of meta-training over its outer steps, for several values of epsilon squared: is it stable?"""
+"""The stability of meta-training: its loss over outer steps, for several values of epsilon squared."""
 
 import dataclasses
 import math
@@ -14,11 +14,11 @@ from roamax.paper.framework.results import Findings
 from roamax.report.figures import legend, new_figure
 
 OUTER_STEPS = 80
-"""At cpu scale."""
+"""The number of outer steps at cpu scale."""
 
 
 def configs(scale: str) -> dict[str, dict[float, TrainConfig]]:
-    """Return, for each learned sampler, a run for each epsilon squared."""
+    """Return one config per learned sampler and epsilon squared."""
     if scale == "paper":
         families = {
             "L2E": (PRESETS["paper"], (1e-6, 1e-5, 1e-4)),
@@ -43,7 +43,7 @@ def configs(scale: str) -> dict[str, dict[float, TrainConfig]]:
 
 
 def run(lab: Lab) -> Findings:
-    """Train each and read its log; at cpu scale on the tiny tasks of the smoke preset."""
+    """Train each and read its log; at cpu scale, on the tiny tasks of the smoke preset."""
     curves: dict[str, dict[str, list[float]]] = {}
     rows = {}
     seed = lab.seeds[0]
@@ -57,7 +57,7 @@ def run(lab: Lab) -> Findings:
             label = f"{EPSILON_SQUARED} {size:g}"
             curves.setdefault(name, {})[label] = losses
             tenth = max(1, len(losses) // 10)
-            # A run that diverges from its first step on has no loss at all.
+            # A run that diverges from its first step has no loss at all.
             early, late = (np.asarray(part or [math.nan]) for part in (losses[:tenth], losses[-tenth:]))
             rows[name, label] = {
                 "first": Value(float(early.mean())),
@@ -78,7 +78,7 @@ def run(lab: Lab) -> Findings:
 
 
 def _spread(rows: Rows, sampler: str) -> float:
-    """Compute how far apart a sampler's runs are on validation tasks, where the loss is the same for both samplers."""
+    """Compute the range of a sampler's validation losses, which both samplers have in common."""
     return float(np.ptp([row["best validation"].mean for (name, _), row in rows.items() if name == sampler]))
 
 

@@ -1,7 +1,7 @@
-"""Generalisation as Gong et al. measure it: to a network (NT), an activation (AF) and classes that were not trained on.
+"""Generalisation as Gong et al. measure it: to an unseen network (NT), activation (AF) and classes (Data).
 
-Their own Meta-SGMCMC was trained on half the classes with a smaller network. Here both samplers are the ones that
-ship, which have seen MNIST but not CIFAR-10.
+Their Meta-SGMCMC was trained on half the classes with a smaller network. Here both samplers have the weights that ship,
+which were trained on MNIST but not on CIFAR-10.
 """
 
 import itertools
@@ -30,12 +30,12 @@ NETWORKS = {
 }
 DATA = {"MNIST": "mnist", "CIFAR-10": "cifar10"}
 UNITS = {"MNIST": 1, "CIFAR-10": 0.01}
-"""Their tables have the NLL summed over the test set, and that of CIFAR-10 in hundreds."""
+"""Units of their tables: the NLL is summed over the test set, and in hundreds on CIFAR-10."""
 STEPS = 500, 100
 EPOCHS = 100, 10
-"""Of burn-in and between draws, at cpu and at paper scale."""
+"""Steps at cpu scale, and epochs at paper scale, of burn-in and between draws."""
 HALVED = {"cpu": ("CIFAR-10",)}
-"""Whose images are halved, to be quick."""
+"""Data sets whose images are halved to save time, by scale."""
 DRAWS = 20
 BATCH_SIZE = 128
 

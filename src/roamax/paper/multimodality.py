@@ -1,4 +1,4 @@
-"""Do draws lie in several modes? Cosine similarity, error on a plane through three draws, error between pairs."""
+"""Multimodality of draws: cosine similarity, error on a plane through three draws, error between pairs."""
 
 from roamax.paper.framework.chain import Chain
 from roamax.paper.framework.comparison import BETTER, Comparison, exceeds
@@ -10,12 +10,12 @@ METHODS = ("DE", "cSGMCMC", "Meta-SGMCMC", "L2E")
 
 
 def run(lab: Lab) -> Findings:
-    """Measure the geometry of each method's draws on CIFAR-10; its figure is of the first seed."""
+    """Measure the geometry of each method's draws on CIFAR-10; the figure is that of the first seed."""
     found = lab.measure(lab.problems("cifar10"), METHODS, _record)
     columns = ("cosine", "error barrier", "NLL barrier", "KLD")
     rows = averaged(found, columns)
     better = {**BETTER, "cosine": "min"}
-    table = Comparison("How far apart draws are", ("Data set", "Method"), columns, rows, compared="rows", better=better)
+    table = Comparison("Distance between draws", ("Data set", "Method"), columns, rows, compared="rows", better=better)
     l2e, cyclical = (rows.get(("CIFAR-10", name), {}) for name in ("L2E", "cSGMCMC"))
     claims = {
         "Draws of L2E are less alike than those of cSGMCMC": exceeds(cyclical.get("cosine"), l2e.get("cosine")),

@@ -1,4 +1,4 @@
-"""Trained for the model average or for single draws: barriers between the draws of L2E."""
+"""L2E trained for the model average vs. for single draws: barriers between its draws."""
 
 from roamax.paper.framework.chain import Chain, scores
 from roamax.paper.framework.comparison import BETTER, Comparison, exceeds

@@ -1,4 +1,4 @@
-"""Telling out-of-distribution data apart by the confidence of the averaged prediction: AUROC."""
+"""AUROC of out-of-distribution detection by the confidence of the averaged prediction."""
 
 import functools
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ OUTSIDE = {
 LABELS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "svhn": "SVHN", "tiny_imagenet_32": "Tiny-ImageNet",
           "mnist": "MNIST", "notmnist": "notMNIST"}  # fmt: skip
 IMAGES = 5000
-"""Out-of-distribution images that are predicted at cpu scale, at most."""
+"""The most out-of-distribution images per data set at cpu scale."""
 
 
 PAPER = printed((*METHODS, "HMC"), {
@@ -37,7 +37,7 @@ PAPER = printed((*METHODS, "HMC"), {
 
 
 def run(lab: Lab) -> Findings:
-    """Compute the AUROC of every pair of data sets that is here."""
+    """Compute the AUROC of every pair of installed data sets."""
     rows: dict[tuple[str, str], dict[str, Value]] = {}
     for problem in lab.problems(*OUTSIDE):
         here = {name: lab.attempt(functools.partial(data.load, name)) for name in OUTSIDE[problem.task.data]}

@@ -1,4 +1,4 @@
-"""A sine with a gap: the mean and the 95 % band of L2E, a deep ensemble and HMC, and how wide the band is where."""
+"""A sine with a gap: the mean and the 95 % band of L2E, a deep ensemble and HMC, and the band's width by region."""
 
 from typing import Any
 
@@ -19,8 +19,8 @@ from roamax.tasks import Task
 
 PROBLEM = CPU["regression"]._replace(burn_in=1000, draws=50, thinning=50)
 MEMBERS, MEMBER_STEPS = 20, 2000
-"""Fewer members than draws, and more steps in all than others get: longer steps diverge on this data, and with fewer of
-them no member fits. With these most do; the ensemble's band is wide in the data because of those that do not."""
+"""Fewer members than draws, and more steps in total than the others: longer steps diverge on these data, and with fewer
+steps no member fits. With these most do; those that do not make the ensemble's band wide in the data."""
 HMC: dict[str, Any] = {"num_integration_steps": 100, "step_size": 1e-3, "adaptation_steps": 100}
 HMC_DRAWS: dict[str, Any] = {"burn_in": 300, "num_samples": 50, "thinning": 5}
 GRID = np.linspace(-7.0, 6.0, 261)
@@ -28,7 +28,7 @@ REGIONS = {"in the data": ((-5, -1), (1, 4)), "in the gap": ((-1, 1),), "outside
 
 
 def run(lab: Lab) -> Findings:
-    """Measure band widths over seeds; the figure is of the first. The noise of the data is not part of the band."""
+    """Measure band widths over seeds, without the noise of the data; the figure is that of the first seed."""
     task = PROBLEM.task.build()
     members = PROBLEM._replace(burn_in=0, draws=MEMBERS, thinning=MEMBER_STEPS, members=MEMBERS)
     l2e, ensemble = lab.look(_chain_means, [lab.setup(PROBLEM, "L2E"), lab.setup(members, "DE")])

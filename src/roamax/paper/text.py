@@ -1,4 +1,4 @@
-"""Text: IMDB reviews with a CNN-LSTM, a kind of data and of network that no sampler was trained on."""
+"""Text: IMDB reviews with a CNN-LSTM, data and a network unlike any in meta-training."""
 
 from roamax.paper.framework.chain import scores
 from roamax.paper.framework.comparison import BETTER, SCORES, Comparison, printed

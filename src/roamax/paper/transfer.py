@@ -1,4 +1,4 @@
-"""L2E as it ships, on tasks that it was not trained on, vs. methods tuned to each and with default settings."""
+"""L2E as it ships, on tasks that it was not trained on, vs. other methods, tuned to each task and with defaults."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -22,11 +22,11 @@ CYCLICAL = "cSGMCMC, tuned"
 DIVERSITY = ("KLD", "error barrier", "NLL barrier")
 DIVERSE = ("L2E", CYCLICAL, "DE, tuned")
 SLOW = ("imdb",)
-"""Data without barriers: hundreds of evaluations of their network take minutes for each chain."""
+"""Data sets for which barriers are not computed: hundreds of evaluations of the network take minutes per chain."""
 
 
 def run(lab: Lab) -> Findings:
-    """Compare the NLL of the averaged prediction at equal cost, and how diverse its draws are."""
+    """Compare the NLL of the averaged prediction at equal cost, and the diversity of draws."""
     setups = {key: setup for problem in lab.problems(*PROBLEMS) for key, setup in _setups(lab, problem)}
     found = dict(zip(setups, lab.look(_nll, list(setups.values())), strict=True))
     compared = {key: setup for key, setup in setups.items() if key[1] in DIVERSE and found[key]}
@@ -46,9 +46,9 @@ def run(lab: Lab) -> Findings:
 
 
 def _setups(lab: Lab, problem: Problem) -> Iterator[tuple[tuple[str, str], Setup]]:
-    """Yield L2E as it ships, and the others both ways, by the problem's label and the column."""
+    """Yield L2E as it ships, and the others tuned and with defaults, by the problem's label and the column."""
     yield (problem.label, "L2E"), lab.setup(problem, "L2E")
-    # The table of problems has what an earlier search found; where it has nothing, there is a search now.
+    # `problems` has the results of earlier searches; what is missing there is searched for now.
     unknown = [name for name in RIVALS if name not in problem.hyper]
     searched = {name: trials[0].hyper for name, trials in search(lab, problem, unknown).items()} if unknown else {}
     for name in RIVALS:
@@ -57,7 +57,7 @@ def _setups(lab: Lab, problem: Problem) -> Iterator[tuple[tuple[str, str], Setup
 
 
 def _default(problem: Problem, name: str) -> Hyper:
-    """Return what a person gets who names the method and nothing else."""
+    """Return the hyperparameters of a method with default settings."""
     task = problem.task.build()
     rate = RECORDS[RIVALS[name]].learning_rate(task.is_regression) or 0.0
     length = rate if name == "DE" else rate / task.posterior.num_data
@@ -76,7 +76,7 @@ def _diversity(chain: Chain) -> Record:
 
 
 def standing(nll: Rows) -> Iterator[str]:
-    """Say on which tasks L2E is better than the best of the others, level with it, or worse."""
+    """Yield sentences on which tasks L2E is better than the best of the others, level with it, or worse."""
     better: dict[str, Holds] = {}
     for (_, label), row in nll.items():
         rivals = {name: value for name, value in finite(row).items() if name != "L2E"}
@@ -87,7 +87,7 @@ def standing(nll: Rows) -> Iterator[str]:
 
 
 def more_diverse(diversity: Rows) -> Iterator[str]:
-    """Say on which tasks the draws of L2E are more diverse than those of tuned cyclical SGMCMC."""
+    """Yield sentences on which tasks the draws of L2E are more diverse than those of tuned cyclical SGMCMC."""
     labels = [label for label, name in diversity if name == "L2E" and (label, CYCLICAL) in diversity]
     for key in DIVERSITY:
         above = {
@@ -97,7 +97,7 @@ def more_diverse(diversity: Rows) -> Iterator[str]:
 
 
 def _grouped(sentence: str, words: tuple[str, str, str], tasks: Mapping[str, Holds]) -> Iterator[str]:
-    """Yield a sentence for the tasks where something holds, where it cannot be told, and where it does not."""
+    """Yield a sentence each for the tasks where something holds, where it cannot be told, and where it does not."""
     for holds, word in zip((True, "level", False), words, strict=True):
         found = [task for task, here in tasks.items() if here == holds]
         if found:
@@ -105,7 +105,7 @@ def _grouped(sentence: str, words: tuple[str, str, str], tasks: Mapping[str, Hol
 
 
 def _figure(nll: Rows) -> Any:
-    """Draw a panel per task, with L2E and the tuned methods."""
+    """Draw one panel per task, with L2E and the tuned methods."""
     shown = ("L2E", *(name for name in COLUMNS if name.endswith("tuned")))
     figure, axes = new_figure(4, math.ceil(len(nll) / 4), width=2.4, height=1.6)
     for axis in axes.flat[len(nll) :]:

@@ -1,4 +1,4 @@
-"""Hyperparameters for every method by the paper's search, on validation data alone."""
+"""Hyperparameters of every method by the paper's search, on validation data only."""
 
 from roamax.paper.framework.comparison import LENGTH, Comparison, Value, exceeds
 from roamax.paper.framework.lab import Lab
@@ -13,7 +13,7 @@ REMARK = "The paper's epsilon² for L2E is for weights whose outputs have anothe
 
 
 def run(lab: Lab) -> Findings:
-    """Find the best of each search, on the first seed; of L2E too, though elsewhere it takes what its card says."""
+    """Search with the first seed; L2E is searched too, though elsewhere it has the settings of its card."""
     rows, trials = {}, {}
     problems = lab.problems(*(lab.only or ["fashion_mnist"] if lab.scale == "cpu" else SCALES[lab.scale]))
     for problem in problems:

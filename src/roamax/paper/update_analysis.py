@@ -1,4 +1,4 @@
-"""How far a step goes and how well the data are fitted over a run, and what the network answers on a grid."""
+"""Step lengths and training NLL over a run, and contours of the learned network."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,15 +19,15 @@ from roamax.tasks import Task
 
 METHODS = ("DE", "cSGMCMC", "L2E")
 EPOCHS = 200
-"""How long the paper looks, at most."""
+"""The most epochs of a run, as in the paper."""
 
 
 def run(lab: Lab) -> Findings:
-    """|theta_{t+1} - theta_t|^2 and training NLL of each method on the CIFARs that are here; contours of L2E."""
+    """Measure |theta_{t+1} - theta_t|^2 and training NLL on the installed CIFARs; draw the contours of L2E."""
     records: dict[tuple[str, str], landscape.StepNorms] = {}
     rows: dict[tuple[str, str], dict[str, Value]] = {}
     for problem in lab.problems("cifar10", "cifar100"):
-        # A training from its beginning to its end, as the steps of a sampler are.
+        # One member, so that training goes from beginning to end, like the run of a sampler.
         problem = problem._replace(members=1)
         for method, task, folder in lab.methods(problem, METHODS):
             record = _steps_of(lab, problem, method, task, folder.with_name(f"{folder.name}-steps.safetensors"))
@@ -47,7 +47,7 @@ def run(lab: Lab) -> Findings:
 
 
 def _steps_of(lab: Lab, problem: Problem, method: Method, task: Task, path: Path) -> landscape.StepNorms:
-    """Measure the steps of a run with the first seed, kept in a file."""
+    """Measure the steps of a run with the first seed, or read them from a file."""
     if path.exists():
         return landscape.StepNorms(**files.read_tensors(path))
     key = jax.random.key(lab.seeds[0])
@@ -67,10 +67,10 @@ def _steps_of(lab: Lab, problem: Problem, method: Method, task: Task, path: Path
 
 
 def _early_and_late(squares: np.ndarray, cycle: int) -> dict[str, Value]:
-    """Compute means over the second twentieth and the last quarter: after the first steps down, and at the minimum.
+    """Compute means over the second twentieth and the last quarter: after the initial descent, and at the minimum.
 
-    Both are whole cycles, so that they differ in where the chain is and not in the schedule. The spread is that over
-    cycles, or over fifths of a run without.
+    Both are whole cycles, so that they differ in the place of the chain and not in the schedule. The spread is that
+    over cycles or, without cycles, over fifths.
     """
     twentieth, quarter = (max(1, round(len(squares) / parts / cycle)) * cycle for parts in (20, 4))
     windows = squares[twentieth : 2 * twentieth], squares[-quarter:]

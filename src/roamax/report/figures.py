@@ -1,4 +1,4 @@
-"""Figures that compare runs. Each is a matplotlib figure that reads on a light and on a dark page."""
+"""Figures that compare runs, made by matplotlib to suit both light and dark pages."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -37,14 +37,14 @@ def legend(axis: Any, *entries: Any, **options: Any) -> None:
 
 
 def colorbar(figure: Any, axis: Any, drawn: Any, label: str = "") -> None:
-    """Add the scale of colours of what was drawn on an axis."""
+    """Add a colour bar for what was drawn on an axis."""
     bar = figure.colorbar(drawn, ax=axis, shrink=0.8)
     bar.ax.tick_params(colors=INK, labelsize=7)
     bar.set_label(label, color=INK, fontsize=8)
 
 
 def image(figure: Any, kind: str, dpi: int = 150, **options: Any) -> bytes:
-    """Return a figure as the content of a file of a kind such as "png"."""
+    """Return the content of an image file of a kind such as "png"."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format=kind, dpi=dpi, **options)
     return buffer.getvalue()
@@ -100,7 +100,7 @@ def scores_against_draws(curves: Mapping[str, Mapping[str, Sequence[float]]]) ->
 
 
 def confidence_histograms(runs: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Any:
-    """Draw how confident each run (a row) is on its own test data and out of distribution (a data set per column)."""
+    """Draw confidence on test data and on out-of-distribution data, one row per run and one column per data set."""
     labels = {"known": "in distribution", "foreign": "out of distribution"}
     names = list(dict.fromkeys(name for found in runs.values() for name in found))
     figure, axes = new_figure(len(names), len(runs), width=3.2, height=2.2)

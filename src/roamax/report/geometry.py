@@ -1,4 +1,4 @@
-"""Figures of where draws lie and how chains went, one panel per run."""
+"""Figures of the geometry of draws and of traces, one panel per run."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,7 +22,7 @@ def cosine_matrices(runs: Runs) -> Any:
 
 
 def error_surfaces(runs: Runs) -> Any:
-    """Draw the test error on the plane through three draws of each run, which are marked."""
+    """Draw the test error on the plane through three draws of each run, with the draws marked."""
     shown = {name: run for name, run in runs.items() if "surface" in run["space"]}
     figure, axes = new_figure(len(shown), width=3.2, height=2.8)
     for axis, (name, run) in zip(axes.flat, shown.items(), strict=True):
@@ -65,7 +65,7 @@ def traces(runs: Runs) -> Any:
 
 
 def rhat_by_layer(runs: Runs) -> Any:
-    """Draw the share of each layer's parameters whose cR-hat is under 1.1."""
+    """Draw the share of each layer's parameters whose cR-hat is below 1.1."""
     figure, axes = new_figure(width=6.4, height=3.2)
     axis = axes[0, 0]
     labels: list[str] = []

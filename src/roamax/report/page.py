@@ -1,4 +1,4 @@
-"""One self-contained HTML page: a table, figures, and what made them."""
+"""A self-contained HTML page: a table, figures, and their provenance."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -34,10 +34,10 @@ def write_page(
         path: The page's file.
         title: Its heading.
         lead: A paragraph below the heading.
-        table: Shown below the lead, the best values marked.
-        figures: Drawn into the page, one after the other.
-        made_by: What `runs.provenance` says.
-        progress: Whether to show a bar; None shows one on a terminal.
+        table: The table below the lead, with the best values marked.
+        figures: The figures of the page.
+        made_by: The result of `runs.provenance`.
+        progress: Whether to show a progress bar; None shows it on a terminal only.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup

@@ -43,15 +43,15 @@ def write_runs_page(
 
     Args:
         path: The page's file.
-        records: What `metrics.json` holds of each run, by a name for it.
-        made_by: What `runs.provenance` says.
-        progress: Whether to show a bar; None shows one on a terminal.
+        records: The content of each run's `metrics.json`, by a name for the run.
+        made_by: The result of `runs.provenance`.
+        progress: Whether to show a progress bar; None shows it on a terminal only.
     """
     classifies = all("by_draws" in record for record in records.values())
     columns = CLASSIFICATION if classifies else REGRESSION
     rows = [_row(name, record) for name, record in records.items()]
     tasks = ", ".join(dict.fromkeys(str(record["task"]) for record in records.values()))
-    lead = f"{tasks}. The best value of a column is marked."
+    lead = f"{tasks}. The best value of each column is marked."
     shown = _figures(records) if classifies else []
     write_page(path, "roamax report", lead, from_records(columns, rows), shown, made_by, progress)
 
@@ -76,19 +76,19 @@ def _figures(records: Mapping[str, Mapping[str, Any]]) -> Sequence[Figure]:
         Figure("draws", figures.scores_against_draws(curves), "Performance vs. the number of draws",
                "Scores of the averaged prediction over the first draws."),
         Figure("reliability", figures.reliability_diagrams(tables), "Reliability",
-               "How often predictions of a given confidence are right; strong bars hold more of the examples."),
+               "Accuracy of predictions by confidence; more opaque bars hold more of the examples."),
     ]  # fmt: skip
     outside = {name: record["ood"] for name, record in records.items() if record.get("ood")}
     if outside:
         shown.append(Figure("ood", figures.confidence_histograms(outside), "Out-of-distribution inputs",
-                            "Confidence on the run's own test data and on data of another kind."))  # fmt: skip
+                            "Confidence on the run's test data and on out-of-distribution data."))  # fmt: skip
     several = {name: record for name, record in records.items() if record["num_samples"] >= 2}
     if several:
         shown += [
             Figure("cosine", geometry.cosine_matrices(several), "Similarity of draws",
-                   "Cosine between parameter vectors of one chain; dark off the diagonal means far apart."),
+                   "Cosine similarity between draws of one chain; dark cells off the diagonal are draws far apart."),
             Figure("paths", geometry.error_paths(several), "Barriers",
-                   "Test error on the way from one draw to the next; a hump means another mode."),
+                   "Test error along the line from one draw to the next; a barrier suggests another mode."),
         ]  # fmt: skip
     if any("surface" in record["space"] for record in several.values()):
         shown.append(Figure("surface", geometry.error_surfaces(several), "Error surface",
@@ -96,8 +96,8 @@ def _figures(records: Mapping[str, Mapping[str, Any]]) -> Sequence[Figure]:
     shown += [
         Figure("traces", geometry.traces(records), "Traces", "One line per chain."),
         Figure("rhat", geometry.rhat_by_layer(records), "Mixing by layer",
-               "Share of parameters with cR-hat under 1.1. Units of a network may be swapped without changing what it "
-               "computes, so this can look worse than mixing in function space."),
+               "Share of parameters with cR-hat below 1.1. Permuting the units of a network does not change its "
+               "function, so this can look worse than mixing in function space."),
     ]  # fmt: skip
     return shown
 

@@ -1,4 +1,4 @@
-"""Tables for a terminal, Markdown, HTML and LaTeX: one type, and a renderer for each format."""
+"""Tables for a terminal, Markdown, HTML and LaTeX: one type, and one renderer per format."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,14 +17,14 @@ class Column(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """What a table shows in one place, and whether it is the best of what it is compared with."""
+    """The text of a cell, and whether it is the best among those it is compared with."""
 
     text: str
     is_best: bool = False
 
 
 class Table(NamedTuple):
-    """Headings and rows of cells; `align` has a letter for each column, "l" for text and "r" for numbers."""
+    """Headings and rows of cells; `align` has one letter per column, "l" for text and "r" for numbers."""
 
     title: str
     headings: Sequence[str]
@@ -33,12 +33,12 @@ class Table(NamedTuple):
 
 
 def from_records(columns: Sequence[Column], records: Sequence[Mapping[str, Any]], title: str = "") -> Table:
-    """Make a table with a row for each record, in which the best value of a column is marked.
+    """Return a table with one row per record, in which the best value of each column is marked.
 
     Args:
-        columns: What is shown of each record.
-        records: Numbers, texts, or None for what is not known.
-        title: Shown above the table in a terminal.
+        columns: The columns.
+        records: Numbers, texts, or None for unknown values.
+        title: The title above the table in a terminal.
 
     Returns:
         The table. A column that holds any text is aligned as text.
@@ -50,15 +50,15 @@ def from_records(columns: Sequence[Column], records: Sequence[Mapping[str, Any]]
 
 
 def cells(values: Sequence[Any], form: str, better: str | None = None) -> list[Cell]:
-    """Show values that are compared with each other: numbers, means with spreads, texts, or None.
+    """Return cells for values that are compared with each other: numbers, means with spreads, texts, or None.
 
     Args:
-        values: A pair is a mean and its standard deviation, which may be None.
+        values: The values; a pair is a mean and its standard deviation, which may be None.
         form: The format of numbers, such as ".3f".
-        better: "max" or "min", or None where neither is.
+        better: "max" or "min", or None if neither is better.
 
     Returns:
-        A cell for each. The best are those that read like the best, where at least two are known.
+        One cell per value. The best are those that print like the best, if at least two values are known.
     """
     means = [value[0] if isinstance(value, tuple) else value for value in values]
     known = [mean for mean in means if isinstance(mean, int | float) and math.isfinite(mean)]
@@ -72,7 +72,7 @@ def cells(values: Sequence[Any], form: str, better: str | None = None) -> list[C
 
 
 def markdown(table: Table) -> str:
-    """Return the table in Markdown, the best in bold."""
+    """Return the table in Markdown, with the best in bold."""
     body = [[f"**{text}**" if is_best else text for text, is_best in row] for row in table.rows]
     lines = [list(table.headings), ["---"] * len(table.headings), *body]
     escaped = [[text.replace("|", "\\|") for text in line] for line in lines]
@@ -80,7 +80,7 @@ def markdown(table: Table) -> str:
 
 
 def latex(table: Table) -> str:
-    """Return the table in LaTeX, in the style of booktabs: the best in bold, spreads small."""
+    """Return the table in LaTeX, in the style of booktabs, with the best in bold and small spreads."""
     body = [" & ".join(map(_latex_cell, row)) + r" \\" for row in table.rows]
     heads = " & ".join(map(escape_latex, table.headings)) + r" \\"
     begin, end = rf"\begin{{tabular}}{{{table.align}}}", r"\end{tabular}"
@@ -94,12 +94,12 @@ _LATEX = str.maketrans({
 
 
 def escape_latex(text: str) -> str:
-    """Return text as LaTeX takes it."""
+    """Escape text for LaTeX."""
     return text.translate(_LATEX)
 
 
 def terminal(table: Table) -> Any:
-    """Return the table as rich prints it, the best in bold; only the last column may be wrapped."""
+    """Return the table for rich, with the best in bold; only the last column may be wrapped."""
     from rich.table import Table as RichTable
     from rich.text import Text
 
@@ -122,7 +122,7 @@ def _text(value: Any, form: str) -> str:
 
 
 def _latex_cell(cell: Cell) -> str:
-    # "0.946 ± 0.002" is set as the paper sets it: the spread small, and not bold.
+    # "0.946 ± 0.002" is set as in the paper: the spread is small, and not bold.
     mean, _, spread = map(escape_latex, cell.text.partition(" ± "))
     small = rf"$\scriptstyle{{\pm{spread}}}$" if spread else ""
     return (rf"\textbf{{{mean}}}" if cell.is_best else mean) + small

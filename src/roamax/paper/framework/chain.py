@@ -1,6 +1,6 @@
-"""A chain of an experiment: one method's draws on one problem with one seed, and what is known of them, kept on disk.
+"""A chain of an experiment: one method's draws on one problem with one seed, and measures of them, kept on disk.
 
-A chain that is there is not run again, whichever experiment asked for it first, and one that was stopped resumes.
+A chain that exists is not run again, whichever experiment ran it, and an interrupted one resumes.
 """
 
 import dataclasses
@@ -33,20 +33,21 @@ from roamax.sampling.runner import sample
 from roamax.tasks import Task, TaskSpec
 
 CORE_BATCH_SIZE = 128
-"""How many inputs go through a network at once on CPU: on one core, what stays in its cache is up to four times as
-fast as what does not."""
+"""The number of inputs that go through a network at once on CPU: on one core, batches that fit its cache are up to four
+times as fast."""
 CHAINS_IN_MEMORY = 16
-"""Each compiles programs of its own, and the system lets a process map only so many of them."""
+"""The number of chains after which caches are cleared: each compiles its own programs, and the system limits how many a
+process can map."""
 _count = itertools.count(1)
 
 
 class Setup(NamedTuple):
-    """All that decides a chain but its seed."""
+    """Everything that determines a chain except its seed."""
 
     problem: Problem
     name: str
     hyper: Hyper
-    """All of the method's hyperparameters, in the terms of `problems`."""
+    """All hyperparameters of the method, in the terms of `problems`."""
 
 
 class Chain(NamedTuple):
@@ -58,7 +59,7 @@ class Chain(NamedTuple):
     draws: Draws
     folder: Path
     spared: dict[Path, float]
-    """The seconds that went into files which were there when they were asked for."""
+    """The seconds that had gone into files before they were first used here."""
 
     @property
     def labels(self) -> np.ndarray:
@@ -81,7 +82,7 @@ class Chain(NamedTuple):
 
     @property
     def space(self) -> dict[str, Any]:
-        """The geometry of the draws as `evaluate.space` has it, kept in the chain's folder."""
+        """The geometry of the draws, by `evaluate.space`, kept in the chain's folder."""
         path = self.folder / "space.json"
         if not path.exists():
             begun = time.monotonic()
@@ -109,7 +110,7 @@ class Chain(NamedTuple):
         return predict(self.task.apply, self.draws, x, batch_size=_batch_size())
 
     def validation_nll(self) -> float:
-        """Compute the NLL of the averaged prediction on held-out training data: what may be tuned on."""
+        """Compute the NLL of the averaged prediction on validation data, the target of tuning."""
         x, y = self.task.valid
         if self.task.is_regression:
             mean, std = self.predict(x)
@@ -123,7 +124,7 @@ def scores(chain: Chain) -> dict[str, float]:
 
 
 class Answer(NamedTuple):
-    """A function's result for a chain, or a note why there is none; and the time that was spared."""
+    """A function's result for a chain, or a note why there is none; and the time that was saved."""
 
     value: Any
     note: str | None
@@ -131,7 +132,7 @@ class Answer(NamedTuple):
 
 
 def look(of_chain: Callable[[Chain], Any], setup: Setup, seed: int, home: Path, progress: bool | None) -> Answer:
-    """Run a chain, or take the one that is there, and call a function on it: a job that any process can do."""
+    """Run a chain, or take an existing one, and call a function on it, in any process."""
     if next(_count) % CHAINS_IN_MEMORY == 0:
         jax.clear_caches()
     spared: dict[Path, float] = {}
@@ -146,10 +147,10 @@ def prepare(setup: Setup, seed: int, home: Path) -> tuple[TaskSpec, Task, Method
     spec = methods.task_of(setup.problem, setup.hyper)
     task = spec.build()
     method = methods.method(setup.name, setup.problem, task, setup.hyper)
-    # A mark of all that decides the draws but the seed: another setting is another folder.
+    # A hash of everything that determines the draws except the seed: another setting is another folder.
     sampler, taken = dict(method.sampler.settings), method
     if sampler.pop("draws_per_cycle", None):
-        # Cyclical chains once took their draws by thinning, and keep the names that this gave them.
+        # Cyclical chains used to take their draws by thinning; their folders keep those names.
         sampling_part = sampler["cycle_length"] - round(sampler["exploration_ratio"] * sampler["cycle_length"])
         taken = method._replace(thinning=sampling_part)
     settings = [dataclasses.asdict(spec), sampler, *taken[2:], bool(setup.hyper.get("augment"))]
@@ -158,7 +159,7 @@ def prepare(setup: Setup, seed: int, home: Path) -> tuple[TaskSpec, Task, Method
 
 
 def seconds_so_far(folder: Path) -> float:
-    """Return the seconds that the run in a folder has taken up to now."""
+    """Return the seconds that the run in a folder has taken so far."""
     return runs.seconds_taken(folder / "state") or 0.0
 
 
@@ -197,7 +198,7 @@ class _Augmented:
 def _augmented(key: jax.Array, data: Any, size: int) -> Any:
     row_key, image_key = jax.random.split(key)
     rows = jax.random.randint(row_key, (size,), 0, len(data[1]))
-    # Four pixels of 32, as is usual: the same share of smaller images.
+    # The usual four pixels of 32, and the same share of smaller images.
     return augment(image_key, data[0][rows], padding=data[0].shape[1] // 8), data[1][rows]
 
 

@@ -12,16 +12,16 @@ from roamax.report.table import UNKNOWN, Cell, Table, cells
 
 Key = tuple[str, ...]
 SCORES = ("ACC", "NLL", "ECE", "KLD")
-"""The columns that most of the paper's tables have."""
+"""The columns of most of the paper's tables."""
 EPSILON_SQUARED = "epsilon²"
-"""What the paper calls the step size."""
+"""The paper's step size."""
 LENGTH = f"{EPSILON_SQUARED} or learning rate"
-"""The latter of deep ensembles."""
+"""The latter for deep ensembles."""
 BETTER = {"ACC": "max", "NLL": "min", "ECE": "min", "KLD": "max", "error barrier": "max", "NLL barrier": "max"}
 
 
 class Value(NamedTuple):
-    """A mean over seeds and its standard deviation; the latter is None where there was one seed."""
+    """A mean over seeds and the standard deviation, which is None for a single seed."""
 
     mean: float
     sd: float | None = None
@@ -37,13 +37,13 @@ Row = Mapping[str, Value]
 Rows = Mapping[Key, Row]
 Places = list[tuple[Key, str]]
 Holds = bool | str | None
-"""Whether something holds here; "level" where that cannot be told from the noise, None where it was not measured."""
+"""Whether something holds here; "level" if the difference is within the noise, None if it was not measured."""
 
 
 def exceeds(first: Value | None, second: Value | None) -> Holds:
     """Return whether the first mean is above the second.
 
-    They are level where they differ by less than the standard deviation of the difference between seeds.
+    They are level if they differ by less than the standard deviation of the difference between seeds.
     """
     if first is None or second is None:
         return None
@@ -55,7 +55,7 @@ def printed(columns: Sequence[str], rows: Mapping[Key, Sequence[Any]]) -> Rows:
     """Return rows as the paper prints them.
 
     Args:
-        columns: The names of what stands in each row; a row may be shorter.
+        columns: The names of the columns; a row may be shorter.
         rows: Numbers, or pairs of a number and its standard deviation, or None for a gap.
 
     Returns:
@@ -72,16 +72,16 @@ def printed(columns: Sequence[str], rows: Mapping[Key, Sequence[Any]]) -> Rows:
 
 
 def finite(row: Row) -> dict[str, Value]:
-    """Return a row without what diverged."""
+    """Return a row without diverged values."""
     return {name: value for name, value in row.items() if math.isfinite(value.mean)}
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Rows named by `heads`, with a column for each of `columns`: ours, and the paper's.
+    """Our rows and the paper's, named by `heads`, with one column for each of `columns`.
 
-    What is compared stands in the columns, or in the last of the names of a row; `better` says of the other side,
-    a column or the first name of a row, whether "max" or "min" is best; nothing where neither is.
+    Compared are the columns, or the rows by their last name; for the other side, a column or the first name of a row,
+    `better` tells whether "max" or "min" is best, and has no entry if neither is.
     """
 
     title: str
@@ -94,7 +94,7 @@ class Comparison:
     digits: int = 3
 
     def to_json(self) -> dict[str, Any]:
-        """Return the comparison as JSON holds it."""
+        """Return the comparison ready for JSON."""
         sides = {
             side: [{"row": key, "values": dict(row)} for key, row in rows.items()]
             for side, rows in (("rows", self.rows), ("paper", self.paper))
@@ -104,7 +104,7 @@ class Comparison:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "Comparison":
-        """Return the comparison that `to_json` gave."""
+        """Return the comparison from the result of `to_json`."""
         names = {name: tuple(stored[name]) for name in ("heads", "columns")}
         sides = {
             side: {
@@ -118,7 +118,7 @@ class Comparison:
         return cls(**{**stored, **names, **sides})
 
     def table(self) -> Table:
-        """Return the table: each row of ours, and the paper's below it where it has the row."""
+        """Return the table: each of our rows, with the paper's below it if it has one."""
         ours, theirs = self._cells(self.rows), self._cells(self.paper)
         lines = []
         for key in dict.fromkeys([*self.rows, *self.paper]):
@@ -131,11 +131,11 @@ class Comparison:
         return Table(self.title, [*self.heads, *self.columns], align, lines)
 
     def orderings(self) -> str:
-        """Say how many of the paper's orderings hold in our numbers, and name those that do not."""
+        """Return a sentence on how many of the paper's orderings hold in our numbers, and which do not."""
         held, level, failed, total = 0, 0, [], 0
         for where, better, places in self._groups(self.paper):
             paper, ours = (self._named(rows, places) for rows in (self.paper, self.rows))
-            # What is neither good nor bad has no order.
+            # Numbers without a better direction have no order.
             for (first, a), (second, b) in itertools.combinations(paper.items() if better else (), 2):
                 if a.mean == b.mean or first not in ours or second not in ours:
                     continue
@@ -162,7 +162,7 @@ class Comparison:
         return found
 
     def _groups(self, rows: Rows) -> Iterator[tuple[str, str | None, Places]]:
-        """Yield what is compared with each other: where, which end is better, and the row and column of each."""
+        """Yield the groups that are compared: their name, which direction is better, and the row and column of each."""
         if self.compared == "columns":
             for key in rows:
                 yield ", ".join(key), self.better.get(key[0]), [(key, column) for column in self.columns]
@@ -173,7 +173,7 @@ class Comparison:
                 yield ", ".join([*prefix, column]), self.better.get(column), [(key, column) for key in keys]
 
     def _named(self, rows: Rows, places: Places) -> dict[str, Value]:
-        """Return the finite values of a group by the name of what is compared."""
+        """Return the finite values of a group, by name."""
         found = {
             column if self.compared == "columns" else key[-1]: rows.get(key, {}).get(column) for key, column in places
         }

@@ -1,4 +1,4 @@
-"""Where the draws of a chain lie, in numbers and in the paper's three panels: several experiments show it."""
+"""The geometry of a chain's draws, in numbers and in the paper's three panels, for several experiments."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,10 +11,10 @@ from roamax.report.geometry import cosine_matrices, error_paths, error_surfaces
 
 
 def geometry(chain: Chain) -> Record:
-    """Compute the mean similarity of different draws, and the mean height of barriers between successive ones.
+    """Compute the mean cosine similarity of draws, and the mean height of barriers between successive ones.
 
     Returns:
-        The numbers, and under "space" what the panels show.
+        The numbers, and the data of the panels under "space".
     """
     space = chain.space
     cosine = np.asarray(space["cosine"])

@@ -1,4 +1,4 @@
-"""Where an experiment runs: its scale, its seeds, its workers, and the folder in which chains are kept."""
+"""The environment of an experiment: its scale, seeds, workers, and the folder of its chains."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,10 +25,10 @@ T = TypeVar("T")
 
 @dataclass
 class Lab:
-    """What an experiment runs with: it asks the lab for problems, and for what a function tells of their chains.
+    """The environment of an experiment, which provides problems and the results of functions of their chains.
 
-    `weights` are files for learned methods to take instead of those that ship; `notes` say what an experiment could
-    not do, and why, one line each.
+    `weights` are files that replace the weights that ship, by learned method; `notes` say what an experiment could not
+    do and why, one line each.
     """
 
     scale: str
@@ -37,14 +37,14 @@ class Lab:
     weights: Mapping[str, Path] = field(default_factory=dict)
     progress: bool | None = None
     only: Sequence[str] = ()
-    """Problems to keep to; all of an experiment's where there is none."""
+    """The only problems to run; all of an experiment's if empty."""
     workers: Workers = field(default_factory=Here)
     notes: list[str] = field(default_factory=list)
     spared: dict[Path, float] = field(default_factory=dict)
-    """The seconds that went into what was there already when it was first asked for."""
+    """The seconds that had gone into existing results before they were first used here."""
 
     def problems(self, *names: str) -> list[Problem]:
-        """Return the problems that the scale has and whose data are here; a note says how to get the others."""
+        """Return the problems of the scale whose data are installed; a note says how to get the others."""
         known = lookup(SCALES, self.scale, "scale")
         for name in self.only:
             lookup(known, name, "problems")
@@ -52,26 +52,26 @@ class Lab:
         return [known[name] for name in wanted if self.attempt(known[name].task.build)]
 
     def setup(self, problem: Problem, name: str, **changed: Any) -> Setup:
-        """Return what decides a method's chains on a problem; `changed` wins over the problem's settings."""
+        """Return the setup of a method's chains on a problem; `changed` overrides the problem's settings."""
         own: Hyper = {"weights": str(self.weights[name].absolute())} if name in self.weights else {}
         return Setup(problem, name, {**problem.hyper.get(name, {}), **own, **changed})
 
     def look(self, of_chain: Callable[[Chain], Any], setups: Sequence[Setup]) -> list[list[Any]]:
-        """Call a function on the chains of each setup, which are run unless they are there.
+        """Call a function on the chains of each setup, which are run unless they exist.
 
         Args:
-            of_chain: A function of a module, for it may be called in another process.
-            setups: What decides the chains.
+            of_chain: A module-level function, since it may be called in another process.
+            setups: The setups of the chains.
 
         Returns:
-            For each setup, one result per seed; none, with a note, where a method has no weights or a chain diverges.
+            For each setup, one result per seed; none, with a note, if a method has no weights or a chain diverges.
         """
-        # In this process each chain has a bar of its own.
+        # In this process, each chain has its own progress bar.
         progress = self.progress if isinstance(self.workers, Here) else False
-        # Two setups may come to the same chain, as where what a search found is the default.
+        # Two setups may have the same chain, such as if a search found the default.
         marks = [self._mark(setup) for setup in setups]
         different = dict(zip(marks, setups, strict=True))
-        # Seed by seed: what chains of the same setup compile is on disk for all but the first of them.
+        # Seed by seed: all chains of a setup but the first find their compiled programs on disk.
         jobs = [(of_chain, setup, seed, self.runs, progress) for seed in self.seeds for setup in different.values()]
         answers = self.workers.map(chain.look, jobs)
         for path, seconds in itertools.chain.from_iterable(answer.spared.items() for answer in answers):
@@ -85,7 +85,7 @@ class Lab:
         """Call a function on the chains of every problem and method.
 
         Returns:
-            By the problem's label and the method's name, one record per seed; without what could not be measured.
+            One record per seed, by the problem's label and the method's name; what could not be measured is left out.
         """
         pairs = list(itertools.product(problems, list(names)))
         found = self.look(of_chain, [self.setup(problem, name) for problem, name in pairs])
@@ -94,7 +94,7 @@ class Lab:
         }
 
     def methods(self, problem: Problem, names: Iterable[str]) -> Iterator[tuple[Method, Task, Path]]:
-        """Yield the methods that can be run on a problem, each with where its chain with the first seed is kept."""
+        """Yield the methods that can run on a problem, each with its task and the folder of its first seed's chain."""
         for name in names:
             try:
                 _, task, method, folder = chain.prepare(self.setup(problem, name), self.seeds[0], self.runs)
@@ -104,7 +104,7 @@ class Lab:
             yield method, task, folder
 
     def _mark(self, setup: Setup) -> Any:
-        """Return a key that is the same for setups whose chains are."""
+        """Return a key that is equal for setups with the same chains."""
         try:
             return chain.prepare(setup, self.seeds[0], self.runs)[-1]
         except InputError:
@@ -117,17 +117,17 @@ class Lab:
         return [] if notes else [answer.value for answer in answers]
 
     def count_time(self, folder: Path) -> None:
-        """Count what the run in a folder has taken so far as time that this experiment is spared."""
-        # It had the machine to itself, while chains share it.
+        """Count the time that the run in a folder has taken so far as saved by this experiment."""
+        # It had the whole machine, which chains share.
         self.spared.setdefault(folder, chain.seconds_so_far(folder) * self.workers.count)
 
     def note(self, text: str) -> None:
-        """Say once what could not be done."""
+        """Add a note about what could not be done, once."""
         if text not in self.notes:
             self.notes.append(text)
 
     def attempt(self, load: Callable[[], T]) -> T | None:
-        """Return what a function loads, or None, with a note that says how to get the data, where they are not here."""
+        """Return what a function loads; if data are missing, add a note on how to get them and return None."""
         try:
             return load()
         except FileError as error:
@@ -136,7 +136,7 @@ class Lab:
 
 
 def published_hmc() -> tuple[np.ndarray, np.ndarray]:
-    """Read the published predictive of HMC for the test set of CIFAR-10, and the labels of that."""
+    """Read the published predictions of HMC for the test set of CIFAR-10, and its labels."""
     probs = read_predictive(data.data_dir() / "hmc_cifar10_reference.npz")
     return probs, np.asarray(data.load("cifar10").y_test)
 
@@ -144,7 +144,7 @@ def published_hmc() -> tuple[np.ndarray, np.ndarray]:
 def averaged(
     found: Mapping[tuple[str, str], Sequence[Record]], columns: Sequence[str] | None = None
 ) -> dict[tuple[str, str], dict[str, Value]]:
-    """Return rows of a table that compares methods by row: the records' numbers, all or some, over seeds."""
+    """Return the means over seeds of the records' numbers, or of those in `columns`, with one row per method."""
     return {
         key: {column: Value.over([one[column] for one in records]) for column in columns or records[0]}
         for key, records in found.items()
@@ -152,7 +152,7 @@ def averaged(
 
 
 def methods_as_columns(rows: Mapping[tuple[str, str], Mapping[str, Value]]) -> dict[tuple[str, str], dict[str, Value]]:
-    """Turn the rows of `averaged`: one for each number and problem, with a column for each method."""
+    """Transpose the rows of `averaged`: one row per number and problem, with one column per method."""
     turned: dict[tuple[str, str], dict[str, Value]] = {}
     for key in dict.fromkeys(key for row in rows.values() for key in row):
         for (label, name), row in rows.items():

@@ -1,4 +1,4 @@
-"""The methods that experiments compare, by the names of the paper's tables, at the cost that a problem allows."""
+"""The methods that experiments compare, by their names in the paper's tables, within the budget of a problem."""
 
 import dataclasses
 import math
@@ -21,11 +21,11 @@ LEARNED: dict[str, tuple[Record, str]] = {
     "CE L2E": (RECORDS["l2e"], "l2e-ce"),
     "Small L2E": (RECORDS["l2e"], "l2e-small"),
 }
-"""Learned samplers, and the weights that each takes."""
+"""Learned samplers, each with its weights."""
 
 
 def task_of(problem: Problem, hyper: Hyper) -> TaskSpec:
-    """Return the problem's task with the prior that a method was tuned to."""
+    """Return the problem's task with the prior that was tuned for a method."""
     return dataclasses.replace(problem.task, weight_decay=hyper.get("weight_decay", problem.task.weight_decay))
 
 
@@ -55,7 +55,7 @@ def _ensemble(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
 
 
 def _cyclical(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
-    # A whole number of cycles has to take all the steps, and one draw comes from each of the last ones.
+    # All steps are a whole number of cycles, the last of which give one draw each.
     cycle = max(length for length in range(1, problem.thinning + 1) if problem.steps % length == 0)
     sampler = cyclical(
         task.posterior,
@@ -73,7 +73,7 @@ def _learned(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
         raise InputError(f"`weights` must be given for {name}, for this version ships none.")
     weights = pretrained.resolve(hyper.get("weights", weights), record.name)
     options: dict[str, Any] = {"temperature": hyper.get("temperature", 1.0)}
-    # Step sizes that go with one output scale mean nothing to weights of another, which have theirs on their card.
+    # Step sizes for one output scale do not apply to weights of another, which have theirs on their card.
     if hyper.get("output_scale") in (None, weights.card.get("output_scale", DEFAULTS["output_scale"])):
         options |= {"step_size": math.sqrt(hyper["epsilon_squared"])} if "epsilon_squared" in hyper else {}
         options |= {"friction": hyper["momentum_decay"]} if "momentum_decay" in hyper else {}
@@ -88,5 +88,5 @@ def _in_turn(name: str, problem: Problem, task: Task, sampler: Sampler, hyper: H
 
 
 def _terms(hyper: Hyper) -> Terms:
-    """Return terms in which a learning rate is epsilon squared: those of one example."""
+    """Return the terms for one example, in which a learning rate is epsilon squared."""
     return Terms(hyper["epsilon_squared"], hyper["momentum_decay"], num_data=1)

@@ -1,8 +1,8 @@
-"""The problems of the paper at two scales: task, how many draws are taken and when, and each method's hyperparameters.
+"""The problems of the paper at two scales: task, numbers of steps and draws, and each method's hyperparameters.
 
-Hyperparameters are in the paper's terms: `epsilon_squared` is what it calls the step size, with `learning_rate` in its
-place for a deep ensemble; `momentum_decay` is epsilon C (of L2E: C itself); `weight_decay` multiplies |theta|^2 / 2,
-which is added to the mean loss.
+Hyperparameters are in the paper's terms: `epsilon_squared` is its step size, or `learning_rate` for a deep ensemble;
+`momentum_decay` is epsilon C (of L2E: C itself); `weight_decay` multiplies |theta|^2 / 2, which is added to the mean
+loss.
 """
 
 from collections.abc import Mapping
@@ -16,12 +16,12 @@ IMAGES = ("fashion_mnist", "cifar10", "cifar100", "tiny_imagenet")
 
 
 def axes(name: str) -> tuple[str, str, str]:
-    """Return the names of what is tuned of a method."""
+    """Return the names of the hyperparameters that are tuned for a method."""
     return "learning_rate" if name == "DE" else "epsilon_squared", "momentum_decay", "weight_decay"
 
 
 class Problem(NamedTuple):
-    """Steps before the first draw and between draws, the same in number for every method."""
+    """A task with its budget, the same for every method, and each method's hyperparameters."""
 
     label: str
     task: TaskSpec
@@ -29,17 +29,17 @@ class Problem(NamedTuple):
     draws: int
     thinning: int
     members: int
-    """Members of a deep ensemble, among whom the steps are divided."""
+    """Members of a deep ensemble, among which the steps are divided."""
     hyper: Mapping[str, Hyper]
 
     @property
     def steps(self) -> int:
-        """Minibatch gradients that a method may take."""
+        """The number of minibatch gradients per method."""
         return self.burn_in + self.draws * self.thinning
 
 
 def _tuned(tuned: Mapping[str, tuple[float, float, float]], **more: Hyper) -> dict[str, Hyper]:
-    """Return each method's hyperparameters from numbers in the order of `axes`, and `more` of them by method."""
+    """Return each method's hyperparameters, given in the order of `axes`, and `more` of them by method."""
     return {
         name: {**dict(zip(axes(name), numbers, strict=True)), **more.get(name, {})} for name, numbers in tuned.items()
     }
@@ -101,7 +101,7 @@ PAPER = {
         draws=50,
     ),
 }
-"""The tables of hyperparameters in the paper's appendix: 40,960 images, 100 epochs of burn-in, a draw every 50."""
+"""The hyperparameters of the paper's appendix: 40,960 images, 100 epochs of burn-in, one draw per 50 epochs."""
 
 
 def _cpu(
@@ -110,9 +110,9 @@ def _cpu(
     tuned: Mapping[str, tuple[float, float, float]],
     steps: tuple[int, int, int, int] = (500, 10, 150, 4),
 ) -> Problem:
-    """Return a problem with each method's hyperparameters, in the order of `axes`, as far as they were searched for.
+    """Return a problem with each method's hyperparameters that were searched for, in the order of `axes`.
 
-    `steps` are those of burn-in, draws, thinning, and members.
+    `steps` are burn-in, draws, thinning and members.
     """
     burn_in, draws, thinning, members = steps
     hyper = _tuned(tuned, cSGMCMC={"exploration_ratio": 0.8})
@@ -152,8 +152,8 @@ CPU = {
     "regression": _cpu(
         "1-D regression",
         TaskSpec("regression_1d_gap", "mlp_regression", {"hidden": [100, 100], "noise_scale": 0.1}),
-        # For the ensemble the search had (3e-4, 0.3, 1e-4), with one seed; it diverges with another. This is the best
-        # on validation data of ten that were tried by hand, among those that diverge with none of three.
+        # For the ensemble, the search with one seed found (3e-4, 0.3, 1e-4), which diverges with another. This is the
+        # best on validation data of ten that were tried by hand, among those that diverge with none of three seeds.
         {"DE": (1e-4, 0.01, 1e-4), "SGHMC": (1e-7, 0.01, 1e-3), "cSGMCMC": (1e-7, 0.01, 5e-4)},
     ),
     "imdb": _cpu(
@@ -163,10 +163,10 @@ CPU = {
         (200, 10, 60, 2),
     ),
 }
-"""Two cores, minutes: fewer and shorter draws, halved images, a small network. Learned samplers take what their cards
-say. The others' numbers were found by the search of `roamax experiment tune`, on validation data; CIFAR-100 and
-Tiny-ImageNet have those of CIFAR-10. That of cyclical SGMCMC was made with cycles as long as the steps between draws,
-2.5 % fewer steps in all where these do not divide the steps of burn-in; on IMDB steps longer than the grid's were
-tried too, and worse."""
+"""Minutes on two cores: fewer draws, closer together, halved images, a small network. Learned samplers have the
+settings of their cards. Those of the others were found by the search of `roamax experiment tune`, on validation data;
+CIFAR-100 and Tiny-ImageNet have those of CIFAR-10. The search for cyclical SGMCMC used cycles as long as the steps
+between draws, with 2.5 % fewer steps in total where these do not divide the burn-in; on IMDB, steps longer than those
+of the grid were tried too, and were worse."""
 
 SCALES: dict[str, dict[str, Problem]] = {"cpu": CPU, "paper": PAPER}

@@ -1,4 +1,4 @@
-"""The experiments by name: what each reproduces, the data it needs, and how long it takes on two cores."""
+"""The experiments by name: what each reproduces, the data it needs, and its time on two cores."""
 
 import importlib
 import time
@@ -10,12 +10,12 @@ from roamax.errors import check, lookup
 
 
 class Experiment(NamedTuple):
-    """A module of `roamax.paper`, named as the experiment is, whose `run(lab)` returns `Findings`."""
+    """An experiment, whose `run(lab)`, in the module of `roamax.paper` with its name, returns `Findings`."""
 
     reproduces: str
     data: tuple[str, ...]
     minutes: int
-    """At cpu scale on two cores, with none of its chains there yet."""
+    """The time at cpu scale on two cores, without any existing chains."""
 
 
 _IMAGES = ("fashion_mnist", "cifar10", "cifar100", "tiny_imagenet")
@@ -60,25 +60,25 @@ def run_experiment(
 ) -> dict[str, Any]:
     """Run an experiment, or resume it where it stopped.
 
-    A script that calls this keeps its own work under `if __name__ == "__main__":`, as with all processes of Python's,
-    or has one worker.
+    A script that calls this must do so under `if __name__ == "__main__":`, as with `multiprocessing`, unless there is
+    one worker.
 
     Args:
         name: One of `EXPERIMENTS`.
-        out: The folder for its files.
+        out: The folder for results.
         scale: "cpu" or "paper".
-        chains: Where chains are kept, `out/chains` by default: experiments that share a folder share chains.
-        seeds: How many seeds, from `seed` on.
-        seed: The first of them.
-        weights: Files for learned methods to take instead of those that ship.
-        problems: Problems to keep to; all where there is none.
+        chains: The folder for chains, `out/chains` by default; experiments that share it share chains.
+        seeds: The number of seeds, starting from `seed`.
+        seed: The first seed.
+        weights: Files that replace the weights that ship, by learned method.
+        problems: The only problems to run; all if empty.
         engine: "local" for processes of this machine, or "ray".
-        address: That of the Ray cluster.
-        workers: How many processes run chains, by default one per core; 1 is this process.
-        progress: Whether to show bars; None shows them on a terminal.
+        address: The address of the Ray cluster.
+        workers: The number of processes that run chains, by default one per core; 1 is this process.
+        progress: Whether to show progress bars; None shows them on a terminal only.
 
     Returns:
-        What its results.json holds.
+        The content of its results.json.
     """
     experiment = lookup(EXPERIMENTS, name, "NAME")
     check(seeds >= 1, "seeds", "be >= 1", seeds)

@@ -1,4 +1,4 @@
-"""What an experiment found: its files, and the page of results, which is made of the files results.json."""
+"""The results of an experiment: its files, and the page of results, which is made from the files results.json."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,10 +15,10 @@ from roamax.report.table import latex, markdown
 
 @dataclass(frozen=True)
 class Findings:
-    """Tables and matplotlib figures by a short name, and `data` behind them as JSON holds it.
+    """Tables and matplotlib figures by a short name, and the `data` behind them, ready for JSON.
 
-    `claims` are what the paper shows in a figure or says, and whether it holds here.
-    `remarks` are sentences about what is in the tables, where the paper has nothing to compare with.
+    `claims` are statements of the paper, in its text or figures, and whether they hold here. `remarks` are sentences
+    about tables for which the paper has nothing to compare with.
     """
 
     tables: Mapping[str, Comparison] = field(default_factory=dict)
@@ -27,19 +27,19 @@ class Findings:
     claims: Mapping[str, Holds] = field(default_factory=dict)
     remarks: Sequence[str] = ()
     seeds: int | None = None
-    """How many of the seeds were used; None for all."""
+    """The number of seeds used; None for all."""
 
 
 def write_files(folder: Path, about: Mapping[str, Any], found: Findings) -> dict[str, Any]:
     """Write results.json, tables in Markdown and LaTeX, and figures as PNG and PDF.
 
     Args:
-        folder: Where they go.
-        about: What results.json says besides the findings.
+        folder: The folder to write to.
+        about: Further content of results.json.
         found: The findings.
 
     Returns:
-        What results.json holds.
+        The content of results.json.
     """
     results = {
         **about,
@@ -61,30 +61,29 @@ def write_files(folder: Path, about: Mapping[str, Any], found: Findings) -> dict
 
 
 def claim_sentences(results: Mapping[str, Any]) -> list[str]:
-    """Say of each of the paper's claims in what results.json holds whether it holds here; old files have none."""
+    """Return a sentence for each of the paper's claims in results.json on whether it holds; older files have none."""
     words = {True: "holds", False: "does not hold", "level": "cannot be told from the noise"}
     return [f"{claim}: {words[holds]} here." for claim, holds in results.get("claims", {}).items()]
 
 
 HEAD = """# Results
 
-Every number here was measured by the command named above it, and the page itself is made by `roamax experiment page`
-from the `results.json` that each command wrote. Below each row of ours stands the paper's, where it has one: it was
-measured on accelerators, with far larger networks and longer runs than the `cpu` scale has. Bold is the best of its
-row or column.
+Each number was measured by the command above it, and this page is made by `roamax experiment page` from the
+`results.json` of each command. Below each of our rows is the paper's, if it has one, which was measured on
+accelerators, with far larger networks and longer runs than at the `cpu` scale. The best of each row or column is bold.
 
-DE is a deep ensemble, cSGMCMC cyclical SGHMC; both are tuned to each data set on validation data, but at `cpu` scale
-not to digits. L2E and its variants take one setting, that of their card, everywhere. That of L2E was chosen among
+DE is a deep ensemble, cSGMCMC cyclical SGHMC; both are tuned to each data set on validation data, except to digits at
+the `cpu` scale. L2E and its variants have one setting, that of their card, everywhere. That of L2E was chosen among
 three, on validation data of digits, of small perceptrons, of MNIST with an MLP and of Fashion-MNIST with a CNN;
-CIFAR-10 with a CNN had been looked at, too, before the choice. HMC on CIFAR-10 is the published predictive of a large
-network. ACC and NLL are of the averaged prediction, ECE is its calibration error, KLD the mean divergence between the
-predictions of draws: higher is more diverse.
+CIFAR-10 with a CNN had also been looked at before the choice. HMC on CIFAR-10 is the published predictive distribution
+of a large network. ACC and NLL are those of the averaged prediction, ECE is its calibration error, KLD the mean
+divergence between the predictions of draws: higher is more diverse.
 
-What is within the noise differs by less than one standard deviation of a difference between seeds, of which there are
-three: beyond it is a hint, not a proof. Minutes are those that a run from nothing takes, with a chain on each core:
-what chains, predictions and barriers took that another experiment had made before counts, shared among the cores.
-Chains of one seed part ways, by rounding, on another machine or number of cores: where experiments with other cores
-look at the same chains, their numbers differ within the noise.
+Numbers are within the noise of each other if they differ by less than one standard deviation of a difference between
+seeds, of which there are three: a larger difference is a hint, not a proof. Minutes are those of a run from scratch,
+with one chain per core: the time of chains, predictions and barriers that another experiment had already computed is
+included, divided by the number of cores. Chains of one seed drift apart, by rounding, on another machine or
+number of cores: where experiments on other cores use the same chains, their numbers differ within the noise.
 """
 
 
@@ -92,8 +91,8 @@ def write_page(folders: Sequence[Path], out: Path) -> list[Path]:
     """Write the page of results, with its figures in a folder next to it that is named after it.
 
     Args:
-        folders: A figure is copied from the folder of its experiment; where that has results.json alone, the one next
-            to the page stays.
+        folders: The folders of experiments. Figures are copied from there; where a folder has only results.json, the
+            figures next to the page stay.
         out: The page's file.
 
     Returns:
@@ -117,11 +116,11 @@ def write_page(folders: Sequence[Path], out: Path) -> list[Path]:
 
 
 def _read(folder: Path) -> dict[str, Any]:
-    """Read results.json, with names of today for what old files name otherwise."""
+    """Read results.json, with today's names for what older files name otherwise."""
     path = folder / "results.json"
     results = files.read_json(path)
     if not isinstance(results, dict) or results.get("experiment") not in EXPERIMENTS:
-        raise FileError(f"{path} is not of an experiment.")
+        raise FileError(f"{path} was not written by `roamax experiment`.")
     results["reproduces"] = EXPERIMENTS[results["experiment"]].reproduces
     results["remarks"] = [_today(remark) for remark in results.get("remarks", [])]
     for table in results["tables"].values():

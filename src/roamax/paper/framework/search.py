@@ -1,7 +1,7 @@
 """The paper's search over hyperparameters: BMA NLL on validation data, with ten draws of one seed.
 
-At paper scale it takes the whole grid. At cpu scale it goes along one axis after the other, the length of steps first,
-which costs 12 runs instead of 90. Runs are kept as chains, so that a search that was stopped resumes.
+At paper scale it tries the whole grid; at cpu scale, one axis after the other, starting with the step size, which takes
+12 runs instead of 90. Runs are kept as chains, so that an interrupted search resumes.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ LEARNED_EPSILONS_SQUARED = (*EPSILONS_SQUARED, 2e-5, 1e-4, 2e-4)
 LEARNING_RATES = (0.01, 0.03, 0.1, 0.3)
 REGRESSION_EPSILONS_SQUARED = (2e-8, 4e-8, 1e-7, 2e-7, 4e-7)
 REGRESSION_RATES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3)
-"""A Gaussian likelihood with little noise is steep: what suits classification diverges on it."""
+"""A Gaussian likelihood with little noise is steep: steps that suit classification diverge."""
 MOMENTUM_DECAYS = (0.01, 0.05, 0.1, 0.3, 0.5)
 WEIGHT_DECAYS = (1e-4, 5e-4, 1e-3)
 DRAWS = 10
@@ -27,14 +27,14 @@ START = {"momentum_decay": 0.1, "weight_decay": 5e-4}
 
 
 class Trial(NamedTuple):
-    """Hyperparameters and what they gave on validation data; infinite where the chain diverged."""
+    """Hyperparameters and their NLL on validation data, infinite if the chain diverged."""
 
     hyper: dict[str, Any]
     nll: float
 
 
 def grid(name: str, is_regression: bool = False) -> dict[str, Sequence[float]]:
-    """Return what is searched over for a method."""
+    """Return the values to try for each hyperparameter of a method."""
     rates, sizes = (
         (REGRESSION_RATES, REGRESSION_EPSILONS_SQUARED) if is_regression else (LEARNING_RATES, EPSILONS_SQUARED)
     )
@@ -44,7 +44,7 @@ def grid(name: str, is_regression: bool = False) -> dict[str, Sequence[float]]:
 
 def search(lab: Lab, problem: Problem, names: Sequence[str]) -> dict[str, list[Trial]]:
     """Try the grid of each method and return its trials, the best first."""
-    # What diverges in a search is no news.
+    # Divergence is expected in a search: no notes about it.
     lab = dataclasses.replace(lab, seeds=lab.seeds[:1], notes=[])
     is_regression = problem.task.build().is_regression
     grids = {name: grid(name, is_regression) for name in names}
@@ -66,7 +66,7 @@ def _fixed(problem: Problem, name: str) -> dict[str, Any]:
     """Return hyperparameters that are not searched over."""
     known = problem.hyper.get(name, {})
     fixed = {"exploration_ratio": known.get("exploration_ratio", 0.8)} if name == "cSGMCMC" else {}
-    # The steps tried are for whatever scale the weights' outputs have.
+    # The step sizes tried are for the output scale of the weights, whatever it is.
     return fixed | ({"output_scale": None} if "output_scale" in known else {})
 
 
