@@ -1,5 +1,7 @@
 """Every metric against an independent computation, and on the edges: 0 and 1, one draw, nothing at all."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +12,8 @@ from sklearn.metrics import accuracy_score, brier_score_loss, log_loss
 
 from roamax.errors import InputError
 from roamax.evaluation import metrics
+from roamax.evaluation.predict import mixture_nll, predict
+from roamax.evaluation.score import score
 
 DRAWS, N, CLASSES = 5, 200, 4
 
@@ -199,3 +203,22 @@ def test_calibration_error_has_fifteen_bins_by_default():
     predictions, labels = [[0.62, 0.38], [0.68, 0.32]], [0, 1]
     np.testing.assert_allclose(metrics.ece(predictions, labels), (0.38 + 0.68) / 2, rtol=1e-5)
     np.testing.assert_allclose(metrics.ece(predictions, labels, bins=10), 0.15, rtol=1e-5)
+
+
+def test_the_nll_of_a_regression_is_that_of_the_mixture_over_draws():
+    """Two draws that disagree: the mixture has two peaks, and targets lie on them, not between."""
+    draws = [{"mean": jnp.float32(mean), "scale": jnp.float32(scale)} for mean, scale in ((-2.0, 0.1), (2.0, 0.3))]
+    x, y = np.zeros((5, 1), np.float32), np.array([-2.0, -1.9, 2.2, 1.8, 0.5], np.float32)
+
+    def apply(params, x):
+        return jnp.broadcast_to(params["mean"], (len(x),)), params["scale"]
+
+    densities = [stats.norm.pdf(y, float(d["mean"]), float(d["scale"])) for d in draws]
+    expected = -np.mean(np.log(np.mean(densities, axis=0)))
+    assert mixture_nll(apply, iter(draws), x, y, batch_size=2) == pytest.approx(expected, rel=1e-5)
+    task = SimpleNamespace(apply=apply, test=(x, y), is_regression=True)
+    scores = score(task, iter(draws))
+    assert scores["nll"] == pytest.approx(expected, rel=1e-5)
+    mean, std = predict(apply, draws, x)
+    assert scores["gaussian_nll"] == pytest.approx(metrics.gaussian_nll(mean, std, y), rel=1e-6)
+    assert abs(scores["gaussian_nll"] - expected) > 0.5

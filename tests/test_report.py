@@ -2,14 +2,17 @@
 
 import json
 import math
+import re
 
 import numpy as np
 import pytest
 
+from roamax import runs
 from roamax.cli.output import print_table
 from roamax.host import files
 from roamax.report.figures import new_figure
 from roamax.report.page import Figure, write_page
+from roamax.report.runs import write_runs_page
 from roamax.report.table import Column, cells, from_records, latex, markdown
 
 COLUMNS = [Column("name", "run"), Column("nll", "N|LL_%", ".2f", "min"), Column("count", "draws", ",d")]
@@ -72,3 +75,15 @@ def test_json_has_null_for_what_it_cannot_hold(tmp_path, bad):
     files.write_json(tmp_path / "x.json", {"a": bad, "b": [np.float32(0.5), 2]})
     text = (tmp_path / "x.json").read_text()
     assert json.loads(text, parse_constant=pytest.fail) == {"a": None, "b": [0.5, 2]}
+
+
+def test_a_regression_has_both_likelihoods_and_records_of_before_keep_the_gaussian_one(tmp_path):
+    made_by = {**runs.provenance(0), "command": "roamax report"}
+    about = {"task": "sine", "cost": {"seconds_per_step": None}, "num_chains": 1, "num_samples": 4}
+    about["diagnostics"] = {"parameters": {"chain_rhat_share": 0.5}}
+    old = {"rmse": 0.5, "nll": 0.1234, "coverage": 0.9}
+    records = {"old": old, "new": {**old, "nll": 0.2345, "gaussian_nll": 0.3456}}
+    write_runs_page(tmp_path / "page.html", {k: {**about, "scores": v} for k, v in records.items()}, made_by, False)
+    texts = re.findall(r"<td[^>]*>(.*?)</td>", (tmp_path / "page.html").read_text())
+    assert texts[texts.index("new") :][2:4] == ["0.2345", "0.3456"]
+    assert texts[texts.index("old") :][2:4] == ["–", "0.1234"]

@@ -213,7 +213,7 @@ def summary(draw_predictions: ArrayLike, labels: ArrayLike) -> dict[str, float]:
 
 
 def regression_summary(mean: ArrayLike, std: ArrayLike, y: ArrayLike) -> dict[str, float]:
-    """Compute `rmse`, `nll` and `coverage`, the share of targets in the central 95 % of N(mean, std^2).
+    """Compute `rmse`, `gaussian_nll` and `coverage`, the share of targets in the central 95 % of N(mean, std^2).
 
     Args:
         mean: The predictive means.
@@ -223,7 +223,7 @@ def regression_summary(mean: ArrayLike, std: ArrayLike, y: ArrayLike) -> dict[st
     Returns:
         The metrics by name.
     """
-    return {"rmse": rmse(mean, y), "nll": gaussian_nll(mean, std, y), "coverage": coverage(mean, std, y)}
+    return {"rmse": rmse(mean, y), "gaussian_nll": gaussian_nll(mean, std, y), "coverage": coverage(mean, std, y)}
 
 
 def gaussian_nll(mean: ArrayLike, std: ArrayLike, y: ArrayLike) -> float:

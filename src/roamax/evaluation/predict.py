@@ -1,6 +1,7 @@
 """Bayesian model averaging, streamed over draws and over batches of inputs."""
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from roamax.errors import check
+from roamax.likelihoods import gaussian
 from roamax.numerics import trees
 from roamax.sampling.draws import Draws
 from roamax.types import Params
@@ -83,6 +85,55 @@ def predict_draws(
     return np.stack(rows)
 
 
+class MixtureNLL:
+    """The NLL of real targets under the mixture over draws, the mean of -log (1/D) sum_d N(y | mean_d, scale_d^2).
+
+    In nats, summed over the outputs of an example, and streamed: memory does not depend on the number of draws.
+    """
+
+    def __init__(self, apply_fn: ApplyFn, x: Any, y: Any, *, batch_size: int = BATCH_SIZE):
+        self._apply_fn, self._batches = apply_fn, _batches((x, y), batch_size)
+        self._totals: list[jax.Array] = []
+        self._count, self._length = 0, trees.leading_length(x, "x")
+
+    def watch(self, draws: Iterable[Params]) -> Iterator[Params]:
+        """Yield the draws, and add each to the mixture: who reads them for another purpose need not read them twice."""
+        for params in draws:
+            densities = [_log_density(self._apply_fn, params, batch) for batch in self._batches]
+            pairs = zip(self._totals, densities, strict=True)
+            self._totals = [jnp.logaddexp(*pair) for pair in pairs] if self._count else densities
+            self._count += 1
+            yield params
+
+    @property
+    def value(self) -> float:
+        """The NLL of the draws so far."""
+        check(self._count > 0, "draws", "hold at least one draw", "none")
+        total = np.concatenate([np.asarray(part, np.float64) for part in self._totals])[: self._length]
+        return float(math.log(self._count) - np.mean(total))
+
+
+def mixture_nll(
+    apply_fn: ApplyFn, draws: Draws | Iterable[Params], x: Any, y: Any, *, batch_size: int = BATCH_SIZE
+) -> float:
+    """Compute the NLL of real targets under the mixture over draws, in nats.
+
+    Args:
+        apply_fn: The network, `apply_fn(params, x)`: a pair of a mean and a scale.
+        draws: The draws, or any iterable of parameters.
+        x: The inputs, an array or a pytree of arrays with one leading length.
+        y: The targets.
+        batch_size: The number of inputs that go through the network at once.
+
+    Returns:
+        The mean over examples of -log (1/D) sum_d N(y | mean_d, scale_d^2).
+    """
+    mixture = MixtureNLL(apply_fn, x, y, batch_size=batch_size)
+    for _ in mixture.watch(draws):
+        pass
+    return mixture.value
+
+
 def _batches(x: Any, batch_size: int) -> list[Any]:
     """Split inputs into batches of one size, the last padded with its last row, so that one program serves all."""
     check(batch_size >= 1, "batch_size", "be a whole number >= 1", batch_size)
@@ -141,3 +192,8 @@ def _add(apply_fn: ApplyFn, params: Params, x: Any, total: Any, count: jax.Array
 @partial(jax.jit, static_argnums=0)
 def _log_probs(apply_fn: ApplyFn, params: Params, x: Any) -> jax.Array:
     return jax.nn.log_softmax(apply_fn(params, x))
+
+
+@partial(jax.jit, static_argnums=0)
+def _log_density(apply_fn: ApplyFn, params: Params, batch: Any) -> jax.Array:
+    return gaussian(apply_fn)(params, batch)

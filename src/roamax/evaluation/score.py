@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from roamax.evaluation import metrics
-from roamax.evaluation.predict import predict, predict_draws
+from roamax.evaluation.predict import MixtureNLL, predict, predict_draws
 from roamax.sampling.draws import Draws
 from roamax.tasks import Task
 from roamax.types import Params
@@ -17,12 +17,14 @@ def score(task: Task, draws: Draws | Iterable[Params]) -> dict[str, float]:
     """Compute the metrics of the averaged prediction on the task's test set.
 
     Returns:
-        `metrics.summary` for classification, `metrics.regression_summary` for regression.
+        `metrics.summary` for classification. For regression `metrics.regression_summary`, whose `gaussian_nll` is that
+        of the Gaussian with the mixture's mean and variance, and `nll`, that of the mixture over draws itself.
     """
     x, y = task.test
     if task.is_regression:
-        mean, std = predict(task.apply, draws, x)
-        return metrics.regression_summary(mean, std, y)
+        mixture = MixtureNLL(task.apply, x, y)
+        mean, std = predict(task.apply, mixture.watch(draws), x)
+        return {"nll": mixture.value, **metrics.regression_summary(mean, std, y)}
     return metrics.summary(predict_draws(task.apply, draws, x), y)
 
 

@@ -22,7 +22,7 @@ from roamax.errors import DivergenceError, InputError
 from roamax.evaluation import metrics
 from roamax.evaluation.compare import Method
 from roamax.evaluation.evaluate import space
-from roamax.evaluation.predict import BATCH_SIZE, predict, predict_draws
+from roamax.evaluation.predict import BATCH_SIZE, mixture_nll, predict, predict_draws
 from roamax.evaluation.score import score
 from roamax.host import files
 from roamax.paper.framework import methods
@@ -113,8 +113,7 @@ class Chain(NamedTuple):
         """Compute the NLL of the averaged prediction on validation data, the target of tuning."""
         x, y = self.task.valid
         if self.task.is_regression:
-            mean, std = self.predict(x)
-            return metrics.gaussian_nll(mean, std, y)
+            return mixture_nll(self.task.apply, self.draws, x, y, batch_size=_batch_size())
         return metrics.nll(self.predict(x), y)
 
 
