@@ -95,8 +95,8 @@ MUTANTS = (
     Mutant(
         "cyclical's draws all over the sampling part",
         "schedules.py",
-        "place * draws_per_cycle % sampling_steps < draws_per_cycle",
-        "place <= sampling_steps",
+        "place * self.draws % self.sampling_steps < self.draws",
+        "place <= self.sampling_steps",
         "tests/test_sampling.py -k decide_which",
     ),
     Mutant(

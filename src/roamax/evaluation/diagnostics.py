@@ -90,7 +90,15 @@ def chain_rhat(draws: Any, kappa: int = 2, *, rank_normalize: bool = True) -> Pa
 
 
 def share_under(statistic: Params, threshold: float = 1.1) -> float:
-    """Return the share of parameters whose statistic is below `threshold`; NaN if none is known."""
+    """Compute the share of parameters whose statistic is below a threshold.
+
+    Args:
+        statistic: A pytree of numbers, such as the result of `rhat`.
+        threshold: The threshold.
+
+    Returns:
+        The share of the known values; NaN if none is known.
+    """
     values = _known(statistic)
     return float(np.mean(values < threshold)) if values.size else float("nan")
 

@@ -66,22 +66,53 @@ def as_log_probs(predictions: ArrayLike, argument: str = "predictions") -> jax.A
 
 
 def average(draw_predictions: ArrayLike) -> jax.Array:
-    """Compute the log-probabilities of the Bayesian model average, log (1/D) sum_d p_d, (n, classes)."""
+    """Compute the log-probabilities of the Bayesian model average, log (1/D) sum_d p_d.
+
+    Args:
+        draw_predictions: The predictions of each draw, (draws, n, classes).
+
+    Returns:
+        An array (n, classes).
+    """
     return _map_blocks(_average, draw_predictions)
 
 
 def accuracy(predictions: ArrayLike, labels: ArrayLike) -> float:
-    """Compute the share of examples whose label has the highest probability."""
+    """Compute the share of examples whose label has the highest probability.
+
+    Args:
+        predictions: The averaged predictive distribution, (n, classes).
+        labels: The labels, (n,).
+
+    Returns:
+        The accuracy, from 0 to 1.
+    """
     return float(np.mean(np.asarray(_correct(*_with_labels(predictions, labels)))))
 
 
 def nll(predictions: ArrayLike, labels: ArrayLike) -> float:
-    """Compute the negative log-likelihood, the mean of -log p(label), in nats."""
+    """Compute the negative log-likelihood per example.
+
+    Args:
+        predictions: The averaged predictive distribution, (n, classes).
+        labels: The labels, (n,).
+
+    Returns:
+        The mean of -log p(label), in nats.
+    """
     return float(_nll(*_with_labels(predictions, labels)))
 
 
 def brier(predictions: ArrayLike, labels: ArrayLike) -> float:
-    """Compute the Brier score, the mean of sum_c (p_c - [c = label])^2: 0 at best, 2 at worst."""
+    """Compute the Brier score, the mean of sum_c (p_c - [c = label])^2.
+
+    Args:
+        predictions: The averaged predictive distribution, (n, classes).
+        labels: The labels, (n,).
+
+    Returns:
+        The score: 0 at best, 2 at worst.
+    """
     return float(_brier(*_with_labels(predictions, labels)))
 
 
@@ -96,7 +127,16 @@ class Reliability(NamedTuple):
 
 
 def reliability(predictions: ArrayLike, labels: ArrayLike, bins: int = 15) -> Reliability:
-    """Compute mean confidence and accuracy in equal-width bins of the top confidence."""
+    """Compute mean confidence and accuracy in equal-width bins of the top confidence.
+
+    Args:
+        predictions: The averaged predictive distribution, (n, classes).
+        labels: The labels, (n,).
+        bins: The number of bins.
+
+    Returns:
+        One row per bin.
+    """
     check(bins == int(bins) and bins >= 1, "bins", "be a whole number >= 1", bins)
     log_probs, classes = _with_labels(predictions, labels)
     confidence = np.exp(np.max(np.asarray(log_probs), axis=-1))
@@ -111,26 +151,53 @@ def reliability(predictions: ArrayLike, labels: ArrayLike, bins: int = 15) -> Re
 
 
 def ece(predictions: ArrayLike, labels: ArrayLike, bins: int = 15) -> float:
-    """Compute the expected calibration error, sum_b (n_b / n) |accuracy_b - confidence_b| over `reliability`'s bins."""
+    """Compute the expected calibration error, sum_b (n_b / n) |accuracy_b - confidence_b| over `reliability`'s bins.
+
+    Args:
+        predictions: The averaged predictive distribution, (n, classes).
+        labels: The labels, (n,).
+        bins: The number of bins.
+
+    Returns:
+        The error, from 0 to 1.
+    """
     table = reliability(predictions, labels, bins)
     gaps = np.nan_to_num(np.abs(table.accuracy - table.confidence))
     return float(np.sum(table.count * gaps) / np.sum(table.count))
 
 
 def entropy(predictions: ArrayLike) -> jax.Array:
-    """Compute the entropy of each prediction, -sum_c p_c log p_c, in nats, (n,)."""
+    """Compute the entropy of each prediction, -sum_c p_c log p_c.
+
+    Args:
+        predictions: The averaged predictive distribution, (n, classes).
+
+    Returns:
+        The entropies in nats, (n,).
+    """
     return _entropy(_averaged(predictions, "predictions"))
 
 
 def mutual_information(draw_predictions: ArrayLike) -> jax.Array:
-    """Compute the mutual information of draw and label, H(mean_d p_d) - mean_d H(p_d) >= 0, in nats, (n,)."""
+    """Compute the mutual information of draw and label, H(mean_d p_d) - mean_d H(p_d) >= 0.
+
+    Args:
+        draw_predictions: The predictions of each draw, (draws, n, classes).
+
+    Returns:
+        The mutual information in nats, (n,).
+    """
     return _map_blocks(_mutual_information, draw_predictions)
 
 
 def pairwise_kl(draw_predictions: ArrayLike) -> float:
     """Compute the mean over ordered pairs of distinct draws, and over examples, of KL(p_i || p_j).
 
-    A single draw has no pairs: the result is then NaN, not 0, which would mean that draws agree.
+    Args:
+        draw_predictions: The predictions of each draw, (draws, n, classes).
+
+    Returns:
+        The divergence in nats. A single draw has no pairs: the result is then NaN, not 0, which would mean agreement.
     """
     if _as_draws(draw_predictions).shape[0] == 1:
         return float("nan")
@@ -138,13 +205,29 @@ def pairwise_kl(draw_predictions: ArrayLike) -> float:
 
 
 def agreement(predictions: ArrayLike, reference: ArrayLike) -> float:
-    """Compute the share of examples for which two predictive distributions have the same most probable class."""
+    """Compute the share of examples for which two predictive distributions have the same most probable class.
+
+    Args:
+        predictions: The averaged predictive distribution, (n, classes).
+        reference: Another predictive distribution, (n, classes).
+
+    Returns:
+        The share, from 0 to 1.
+    """
     log_p, log_q = _pair(predictions, reference)
     return float(np.mean(np.asarray(_correct(log_p, jnp.argmax(log_q, axis=-1)))))
 
 
 def total_variation(predictions: ArrayLike, reference: ArrayLike) -> float:
-    """Compute the mean total variation distance, sum_c |p_c - q_c| / 2, between two predictive distributions."""
+    """Compute the mean total variation distance, sum_c |p_c - q_c| / 2, between two predictive distributions.
+
+    Args:
+        predictions: The averaged predictive distribution, (n, classes).
+        reference: Another predictive distribution, (n, classes).
+
+    Returns:
+        The distance, from 0 to 1.
+    """
     return float(_total_variation(*_pair(predictions, reference)))
 
 
@@ -227,20 +310,47 @@ def regression_summary(mean: ArrayLike, std: ArrayLike, y: ArrayLike) -> dict[st
 
 
 def gaussian_nll(mean: ArrayLike, std: ArrayLike, y: ArrayLike) -> float:
-    """Compute the mean over examples of -log N(y | mean, std^2), in nats, summed over the outputs of an example."""
+    """Compute the mean over examples of -log N(y | mean, std^2), summed over the outputs of an example.
+
+    Args:
+        mean: The predictive means.
+        std: The predictive standard deviations.
+        y: The targets.
+
+    Returns:
+        The NLL in nats.
+    """
     means, stds, targets = _regression(mean, std, y)
     terms = 0.5 * np.square((targets - means) / stds) + np.log(stds) + 0.5 * np.log(2 * np.pi)
     return float(np.mean(np.sum(terms.reshape(len(terms), -1), axis=1)))
 
 
 def rmse(mean: ArrayLike, y: ArrayLike) -> float:
-    """Compute the root mean squared error."""
+    """Compute the root mean squared error.
+
+    Args:
+        mean: The predictive means.
+        y: The targets.
+
+    Returns:
+        The error, in the units of `y`.
+    """
     means, _, targets = _regression(mean, 1.0, y)
     return float(np.sqrt(np.mean(np.square(targets - means))))
 
 
 def coverage(mean: ArrayLike, std: ArrayLike, y: ArrayLike, level: float = 0.95) -> float:
-    """Compute the share of targets in the central interval of N(mean, std^2) with probability `level`."""
+    """Compute the share of targets in the central interval of N(mean, std^2) with probability `level`.
+
+    Args:
+        mean: The predictive means.
+        std: The predictive standard deviations.
+        y: The targets.
+        level: The probability of the interval.
+
+    Returns:
+        The share; `level` if the predictions are calibrated.
+    """
     from scipy.stats import norm
 
     check(0 < level < 1, "level", "be between 0 and 1", level)

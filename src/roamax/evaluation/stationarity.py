@@ -51,6 +51,9 @@ def bias(
         num_chains: The number of chains.
         burn_in: The number of steps before the chains are looked at.
         num_steps: The number of steps per chain after that, at least 200.
+
+    Returns:
+        The errors.
     """
     check(num_steps >= 200, "num_steps", "be >= 200", num_steps)
     reference = np.asarray(jax.vmap(target.watch)(target.draws), np.float64)

@@ -67,8 +67,8 @@ def sample(
         replacement: Whether batches are drawn with replacement instead of from shuffled epochs.
         out: A folder for the run. Every draw is written as it is taken, the state every `checkpoint_seconds`; calling
             again with the same arguments resumes where the run stopped, bit for bit. `num_samples` may grow.
-        about: Further arguments of the run, as JSON can hold them; they are kept in the folder's `config.json`, and a
-            resumed run must have the same.
+        about: Further arguments of the run, ready for JSON; they are kept in the folder's `config.json`, and a resumed
+            run must have the same.
         progress: Whether to show a progress bar; None shows it on a terminal only.
         checkpoint_seconds: The time between two checkpoints.
 
