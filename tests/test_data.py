@@ -279,13 +279,13 @@ ABSURD = [
 
 
 @pytest.mark.parametrize("make", ABSURD)
-def test_a_header_that_promises_too_much_sets_no_memory_aside(make, tmp_path):
+def test_a_header_that_claims_too_much_allocates_no_memory(make, tmp_path):
     parse = make(tmp_path)
     with pytest.raises(FileError), archives.reading(tmp_path):  # the decoders' modules, out of the measurement
         parse()
     tracemalloc.start()
     try:
-        with pytest.raises(FileError, match=r"format \(.*(promises|more than|9000 × 9000)"), archives.reading(tmp_path):
+        with pytest.raises(FileError, match=r"format \(.*(claims|more than|9000 × 9000)"), archives.reading(tmp_path):
             parse()
         assert tracemalloc.get_traced_memory()[1] < 8 * 2**20
     finally:

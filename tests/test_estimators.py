@@ -151,7 +151,7 @@ def test_saved_and_loaded_without_pickle(classifier, regressor, tmp_path):
 
 def test_bad_folders_are_named(classifier, tmp_path):
     classifier.save(tmp_path)
-    with pytest.raises(FileError, match=r"estimator\.safetensors holds draws of another network than `model`"):
+    with pytest.raises(FileError, match=r"estimator\.safetensors holds draws of a network other than `model`"):
         BayesianClassifier.load(tmp_path, model=linear_model())
     with pytest.raises(FileError, match=r"estimator\.json is of a BayesianClassifier: load it with"):
         BayesianRegressor.load(tmp_path)

@@ -93,7 +93,16 @@ class CyclicalSwitch:
 
 
 def as_schedule(value: Scalar, argument: str, *, positive: bool = True) -> Schedule:
-    """Return `value` as a schedule; a float must be finite and > 0 (>= 0 unless `positive`)."""
+    """Return a schedule from a float or a schedule.
+
+    Args:
+        value: A schedule, or a float, which must be finite and > 0.
+        argument: The name of the argument, for errors.
+        positive: False allows a float to be 0.
+
+    Returns:
+        The schedule.
+    """
     if callable(value):
         return value
     try:
@@ -106,7 +115,14 @@ def as_schedule(value: Scalar, argument: str, *, positive: bool = True) -> Sched
 
 
 def describe(value: Any) -> Any:
-    """Return a hyperparameter as a JSON value: a number as it is, a schedule by its name and settings."""
+    """Return a hyperparameter as a JSON value.
+
+    Args:
+        value: A number, or a schedule.
+
+    Returns:
+        The number as it is, or the schedule's name and settings as text.
+    """
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Constant):

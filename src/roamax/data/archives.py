@@ -102,7 +102,7 @@ def npz_arrays(path: Path, wanted: Callable[[str], bool]) -> dict[str, np.ndarra
                 with archive.open(info) as stream:
                     header = npy_header(stream)
                 if header.start + header.num_bytes != info.file_size:
-                    raise ValueError(f"the size of {name} is not the one its header promises")
+                    raise ValueError(f"the size of {name} is not the one that its header claims")
                 check_claim(info.file_size, min(info.compress_size, path.stat().st_size))
                 with archive.open(info) as stream:
                     arrays[name] = np.lib.format.read_array(stream, allow_pickle=False)
@@ -112,7 +112,7 @@ def npz_arrays(path: Path, wanted: Callable[[str], bool]) -> dict[str, np.ndarra
 def check_claim(num_bytes: int, stored: int, ratio: int = DEFLATE_RATIO) -> None:
     """Refuse a header that claims more bytes than the stored ones can decompress to."""
     if num_bytes > ratio * stored:
-        raise ValueError(f"its header promises {num_bytes} bytes, more than the {stored} stored ones can hold")
+        raise ValueError(f"its header claims {num_bytes} bytes, more than the {stored} stored ones can hold")
 
 
 def check_limit(name: str, size: int, limit: int) -> None:

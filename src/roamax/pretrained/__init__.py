@@ -91,7 +91,7 @@ def resolve(meta_params: MetaParams | Weights | str | Path, sampler: str, argume
         return load(name)
     if meta_params == "pretrained":
         raise InputError(
-            f"`{argument}` must be weights or a file of them, for no weights of {sampler} ship with this version "
+            f"`{argument}` must be weights or a file of them, since no weights of {sampler} ship with this version "
             "yet; got 'pretrained'."
         )
     return read(meta_params)

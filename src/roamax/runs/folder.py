@@ -34,7 +34,7 @@ def claim(
         # A run that was killed during its first write may have left a lock, or a partial configuration.
         if any(not entry.name.startswith((".lock", ".config.json.")) for entry in folder.iterdir()):
             raise InputError(
-                f"`out` must be a new or empty folder, or one of a run; got {folder} with other files in it."
+                f"`out` must be a new or empty folder, or the folder of a run; got {folder} with other files in it."
             )
         files.write_json(path, dict(config))
         return

@@ -64,7 +64,7 @@ def as_draws(folder: str | Path, arrays: Mapping[str, np.ndarray], like: Params)
     found = {name.removeprefix("draws/"): array for name, array in arrays.items() if name.startswith("draws/")}
     expected = trees.named_leaves(like)
     if {name: array.shape[2:] for name, array in found.items()} != {name: x.shape for name, x in expected.items()}:
-        raise FileError(f"{Path(folder) / 'estimator.safetensors'} holds draws of another network than `model`.")
+        raise FileError(f"{Path(folder) / 'estimator.safetensors'} holds draws of a network other than `model`.")
     return Draws.from_positions(jax.tree.unflatten(jax.tree.structure(like), [found[name] for name in expected]))
 
 

@@ -26,7 +26,7 @@ def idx(content: bytes) -> np.ndarray:
         archives.check_claim(math.prod(shape), len(content))
         data = bytearray(stream.read(math.prod(shape) + 1))
     if len(data) != math.prod(shape):
-        raise ValueError(f"its header promises {math.prod(shape)} bytes of data, and others are there")
+        raise ValueError(f"its data are not the {math.prod(shape)} bytes that its header claims")
     return np.frombuffer(data, np.uint8).reshape(shape)
 
 

@@ -55,7 +55,7 @@ def _matlab_data_bytes(element: bytes) -> int:
     """Return the claimed length of the data of a numeric array, which follows its flags, its lengths and its name."""
     array_class, complex_flag = element[8], element[9] & 8
     if not 6 <= array_class <= 15 or complex_flag:
-        raise ValueError("it holds something else than arrays of real numbers")
+        raise ValueError("it holds something other than arrays of real numbers")
     place = 0
     for _ in range(3):
         kind, length = struct.unpack_from("<2I", element, place)
