@@ -42,6 +42,8 @@ SAMPLERS = {
     "precond_l2e": learned(lambda: roamax.precond_l2e_family(step_size=1e-2, friction=0.1)),
     "meta_sgmcmc": learned(lambda: roamax.meta_sgmcmc_family(step_size=1e-3)),
     "meta_sgmcmc-differences": learned(lambda: roamax.meta_sgmcmc_family(step_size=1e-3, gamma="finite_difference")),
+    "roam": learned(lambda: roamax.roam_family(cycle_length=10, exploration_ratio=0.1)),
+    "roam-hand-made": lambda p: roamax.roam(p, cycle_length=10, exploration_ratio=0.1),
 }
 
 

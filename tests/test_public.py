@@ -12,8 +12,8 @@ NAMES = """
 BayesianClassifier BayesianRegressor
 Draws Info LearnedSampler Posterior Sampler categorical cyclical data diagnostics ensemble errors from_learning_rate
 gaussian hmc kinetic_l2e kinetic_l2e_family l2e l2e_family landscape likelihoods meta meta_sgmcmc meta_sgmcmc_family
-metrics models nuts precond_l2e precond_l2e_family predict predict_draws pretrained priors psgld sample
-schedules sghmc sgld tasks
+metrics models nuts precond_l2e precond_l2e_family predict predict_draws pretrained priors psgld roam roam_family
+sample schedules sghmc sgld tasks
 """
 
 

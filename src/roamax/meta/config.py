@@ -19,8 +19,8 @@ else:
 ObjectiveName = Literal["bma", "ce", "kl"]
 if TYPE_CHECKING:
     SamplerName = str
-else:  # The command line reads its choices from the type.
-    SamplerName = Literal[tuple(record.name for record in families().values())]
+else:  # The command line reads its choices from the type. Samplers in cycles have no step size to train with.
+    SamplerName = Literal[tuple(record.name for record in families().values() if record.draws == "step")]
 
 
 @dataclass(frozen=True)

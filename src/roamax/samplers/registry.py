@@ -24,6 +24,8 @@ if TYPE_CHECKING:  # For type checkers: these names in `roamax`.
     from roamax.samplers.learned.meta_sgmcmc import meta_sgmcmc_family as meta_sgmcmc_family
     from roamax.samplers.learned.precond_l2e import precond_l2e as precond_l2e
     from roamax.samplers.learned.precond_l2e import precond_l2e_family as precond_l2e_family
+    from roamax.samplers.learned.roam import roam as roam
+    from roamax.samplers.learned.roam import roam_family as roam_family
     from roamax.samplers.psgld import psgld as psgld
     from roamax.samplers.sghmc import sghmc as sghmc
     from roamax.samplers.sgld import sgld as sgld
@@ -55,10 +57,6 @@ def with_momentum(terms: Terms) -> dict[str, Any]:
     return {**from_learning_rate(terms.learning_rate, terms.momentum_decay, terms.num_data)}
 
 
-def _in_cycles(terms: Terms) -> dict[str, Any]:
-    return {**with_momentum(terms), "cycle_length": max(2, terms.steps_per_draw)}
-
-
 def _by_members(terms: Terms) -> dict[str, Any]:
     return {
         "learning_rate": terms.learning_rate,
@@ -83,7 +81,8 @@ class Record(NamedTuple):
     settings: Callable[[Terms], dict[str, Any]] = langevin
     """The settings for given terms, if `learning_rates` is not None."""
     draws: Literal["step", "cycle", "member"] = "step"
-    """What ends in a draw; cycles and members need neither burn-in nor thinning."""
+    """What ends in a draw; cycles and members need neither burn-in nor thinning. With "cycle", it takes a
+    `cycle_length`."""
     full_batch: bool = False
     """Whether each step needs all data."""
     family: str | None = None
@@ -122,7 +121,7 @@ RECORDS: dict[str, Record] = {
         Record("sghmc", "roamax.samplers.sghmc", "SGHMC", "Langevin dynamics with momentum on minibatches",
                (0.05, 0.001), with_momentum),
         Record("cyclical", "roamax.samplers.cyclical", "cyclical SGHMC", "SGHMC with warm restarts, a draw per cycle",
-               (0.1, 5e-4), _in_cycles, draws="cycle", short="cSGMCMC"),
+               (0.1, 5e-4), with_momentum, draws="cycle", short="cSGMCMC"),
         Record("ensemble", "roamax.samplers.ensemble", "deep ensemble", "deep and snapshot ensembles, by optax",
                (0.1, 0.005), _by_members, draws="member", short="DE"),
         Record("hmc", "roamax.samplers.hmc", "HMC", "exact, on the full batch, by blackjax", full_batch=True),
@@ -137,6 +136,8 @@ RECORDS: dict[str, Record] = {
                family="precond_l2e_family", in_demo=False),
         Record("meta_sgmcmc", "roamax.samplers.learned.meta_sgmcmc", "Meta-SGMCMC", "the method of Gong et al.",
                family="meta_sgmcmc_family", in_demo=False),
+        Record("roam", "roamax.samplers.learned.roam", "roam", "preconditioned SGHMC in cycles, nothing to tune",
+               draws="cycle", family="roam_family"),
     )
 }  # fmt: skip
 

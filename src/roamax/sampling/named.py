@@ -33,7 +33,7 @@ def named_sampler(
 ) -> Sampler:
     """Return the sampler of that name for a run of about `num_steps` steps and `num_samples` draws.
 
-    Cyclical SGMCMC gets one cycle per draw, and an ensemble one member per draw.
+    A sampler in cycles gets one cycle per draw, and an ensemble one member per draw.
 
     Args:
         name: A name of `roamax.samplers.registry`.
@@ -49,16 +49,16 @@ def named_sampler(
     """
     record = registry.find(name)
     default = record.learning_rate(regression)
-    if default is None:
-        if learning_rate is not None:
-            raise InputError(
-                f"`{argument}` must not be given for {name}, which takes a step size; got {learning_rate}."
-            )
-        return builder(record)(posterior, **options)
-    rate = default if learning_rate is None else learning_rate
-    check(0 < rate < float("inf"), argument, "be a finite number > 0", rate)
-    terms = Terms(rate, momentum_decay, posterior.num_data, num_steps // max(1, num_samples), init)
-    return builder(record)(posterior, **{**record.settings(terms), **options})
+    steps_per_draw = num_steps // max(1, num_samples)
+    # With fewer than five steps, a cycle whose last tenth samples would not sample at all.
+    derived = {"cycle_length": max(5, steps_per_draw)} if record.draws == "cycle" else {}
+    if default is not None:
+        rate = default if learning_rate is None else learning_rate
+        check(0 < rate < float("inf"), argument, "be a finite number > 0", rate)
+        derived |= record.settings(Terms(rate, momentum_decay, posterior.num_data, steps_per_draw, init))
+    elif learning_rate is not None:
+        raise InputError(f"`{argument}` must not be given for {name}, which does not take one; got {learning_rate}.")
+    return builder(record)(posterior, **{**derived, **options})
 
 
 def draw_options(name: str, burn_in: int, thinning: int, batch_size: int | None) -> dict[str, Any]:

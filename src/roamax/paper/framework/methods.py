@@ -8,8 +8,6 @@ from roamax import pretrained
 from roamax.errors import InputError, lookup
 from roamax.evaluation.compare import Method
 from roamax.paper.framework.problems import Hyper, Problem
-from roamax.samplers import registry
-from roamax.samplers.cyclical import cyclical
 from roamax.samplers.ensemble import ensemble
 from roamax.samplers.learned.l2e import DEFAULTS
 from roamax.samplers.registry import RECORDS, Record, Terms
@@ -17,7 +15,11 @@ from roamax.tasks import Task, TaskSpec
 from roamax.types import Sampler
 
 LEARNED: dict[str, tuple[Record, str]] = {
-    **{record.method: (record, name.replace("_", "-")) for name, record in RECORDS.items() if record.family},
+    **{
+        record.method: (record, name.replace("_", "-"))
+        for name, record in RECORDS.items()
+        if record.family and record.draws == "step"
+    },
     "CE L2E": (RECORDS["l2e"], "l2e-ce"),
     "Small L2E": (RECORDS["l2e"], "l2e-small"),
 }
@@ -31,14 +33,16 @@ def task_of(problem: Problem, hyper: Hyper) -> TaskSpec:
 
 def method(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
     """Return the method of that name on a problem, with hyperparameters in the terms of `problems`."""
-    records = {record.method: record for record in RECORDS.values() if record.learning_rates is not None}
+    records = {r.method: r for r in RECORDS.values() if r.learning_rates is not None or r.draws == "cycle"}
     record = lookup({**records, **{label: learned for label, (learned, _) in LEARNED.items()}}, name, "method")
+    if record.draws == "cycle":
+        return _in_cycles(name, problem, task, hyper, record)
     if record.family is not None:
         return _learned(name, problem, task, hyper)
     if record.draws == "step":
         settings = {**record.settings(_terms(hyper)), "temperature": hyper.get("temperature", 1.0)}
         return _in_turn(name, problem, task, record.load()(task.posterior, **settings))
-    return (_cyclical if record.draws == "cycle" else _ensemble)(name, problem, task, hyper)
+    return _ensemble(name, problem, task, hyper)
 
 
 def _ensemble(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
@@ -54,16 +58,13 @@ def _ensemble(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
     return Method(name, sampler, problem.members, batch_size=task.batch_size)
 
 
-def _cyclical(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
+def _in_cycles(name: str, problem: Problem, task: Task, hyper: Hyper, record: Record) -> Method:
     # All steps are a whole number of cycles, the last of which give one draw each.
     cycle = max(length for length in range(1, problem.thinning + 1) if problem.steps % length == 0)
-    sampler = cyclical(
-        task.posterior,
-        **registry.with_momentum(_terms(hyper)),
-        cycle_length=cycle,
-        exploration_ratio=hyper["exploration_ratio"],
-        temperature=hyper.get("temperature", 1.0),
-    )
+    settings: dict[str, Any] = {"cycle_length": cycle, "temperature": hyper.get("temperature", 1.0)}
+    if record.learning_rates is not None:
+        settings |= record.settings(_terms(hyper)) | {"exploration_ratio": hyper["exploration_ratio"]}
+    sampler = record.load()(task.posterior, **settings)
     return Method(name, sampler, problem.draws, problem.steps - problem.draws * cycle, batch_size=task.batch_size)
 
 

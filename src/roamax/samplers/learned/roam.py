@@ -1,0 +1,364 @@
+"""Roam: SGHMC in cycles, with a preconditioned exploration that may be learned and nothing to tune."""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from roamax.errors import check
+from roamax.numerics import trees
+from roamax.posterior import Posterior
+from roamax.samplers.learned import _network
+from roamax.schedules import Cycle, as_schedule, describe
+from roamax.types import Batch, Info, Key, LearnedSampler, MetaParams, Params, Sampler, Scalar, Weights
+
+WIDTHS = (12, 16, 4)
+"""Features of a tensor, hidden units, and the scheduler's outputs: step, friction, look-ahead, damping."""
+PEAK, DECAY, DAMPING, FORGETTING = 1e-2, 0.2, 1e-2, 1e-2
+"""Without the scheduler: the largest step, the momentum's decay, the damping of the preconditioner, and the weight of
+a new gradient in its running average. Found by hand on validation data (training/roam.md)."""
+SAMPLING_DECAY = 0.05
+"""The momentum's decay in the sampling part; SGHMC's variance is off by half of it."""
+REFERENCE_FAN_IN, LARGEST_FACTOR = 300, 2.0
+"""The fan-in at which the factor of a matrix's step is 1, and its bound: filters of convolutions have few inputs."""
+WARM_START = 0.5
+"""Cycles after the first start from this fraction of the peak."""
+LARGEST_RATE = 0.2
+"""A step relaxes at most this fraction of the way to equilibrium."""
+NOISE_OF_BATCHES = 0.2
+"""A step of the sampling part is so short that the noise of batches heats it by at most half of this."""
+ENOUGH = 2.0
+"""This many relaxation times are taken as enough to reach equilibrium."""
+SMALLEST = 1e-8
+"""Added to the root mean square of a gradient, as in Adam."""
+
+
+class RoamState(NamedTuple):
+    """The position, its momentum, running averages, and the number of steps taken.
+
+    `squares` are averages of squared gradients of the mean energy, `stiffness` those of the prior's curvature, one
+    number per tensor. Both are constant while a cycle samples.
+    """
+
+    position: Params
+    momentum: Params
+    squares: Params
+    stiffness: jax.Array
+    step: jax.Array
+
+
+def roam(
+    posterior: Posterior,
+    meta_params: MetaParams | Weights | None = None,
+    *,
+    cycle_length: int,
+    exploration_ratio: float = 0.9,
+    temperature: Scalar = 1.0,
+    draws_per_cycle: int = 1,
+) -> Sampler:
+    """Return SGHMC with a diagonal preconditioner, in cycles that first explore and then sample, without a step size.
+
+        r     <- (1 - a) r - q grad U(theta) + N(0, 2 a T)
+        theta <- theta + q [r - s n a (q grad U(theta) + r)],    q^2 = a l / (N (sqrt(v) + mu rms(v)))
+
+    with v a running average of (grad U / N)^2. In the first `exploration_ratio` of each cycle, s is 1 and v follows the
+    gradient. The step l is that of Adam with a cosine: 0.01 min(2, sqrt(300 / fan-in)) at its peak, half of that in all
+    cycles but the first, and at most what relaxes a parameter by a fifth of the way to equilibrium. With weights, a
+    network of 16 units reads twelve numbers per tensor (the place in the cycle, the widths of the tensor, the sizes of
+    its parameters, gradient and momentum, the size of the data) and returns the factors by which l, the decay a and the
+    damping mu differ from these values, and the look-ahead n, which is otherwise 0.
+
+    In the rest of a cycle, from which draws come, s is 0, and a, v, mu and l are constant: this is exactly SGHMC in the
+    coordinates theta / q. Its momentum is drawn from N(0, T) at the start of that part. There v includes the curvature
+    of the prior, and l is such that q^2 times the curvature that the size of gradients shows is 1 / d, with d the
+    number of parameters. That is stable for any Gaussian, since no eigenvalue exceeds the trace; l is smaller where the
+    noise of batches would add more than a tenth to the temperature.
+
+    A cycle that is too short to reach equilibrium with such steps would fill its draws with noise that does not average
+    out. With R the relaxation times in a fifth of a cycle, the step of the sampling part and the temperature of
+    exploration are multiplied by R^4 / (2^4 + R^4). So a small network with long cycles is sampled at temperature T,
+    and the short cycle of a large network ends near an optimum.
+
+    Guarantee: that of SGHMC within the sampling part of a cycle, once it has reached equilibrium. The short cycles of a
+    large network do not reach it, and their draws are then those of a snapshot ensemble.
+
+    Args:
+        posterior: The posterior to sample.
+        meta_params: The weights of the scheduler; None is the hand-made schedule. `roamax.roam` also takes a
+            safetensors file. No weights ship with this version.
+        cycle_length: The number of steps per cycle.
+        exploration_ratio: The fraction of a cycle that explores.
+        temperature: T; 1 samples the posterior.
+        draws_per_cycle: The number of draws, spread evenly over the sampling part of a cycle; the last is at its end.
+
+    Returns:
+        The sampler.
+    """
+    weights = Weights.of(meta_params)
+    if weights.meta_params is not None:
+        _network.check_mlp(weights.meta_params, WIDTHS, weights.source)
+    family = roam_family(
+        cycle_length=cycle_length,
+        exploration_ratio=exploration_ratio,
+        temperature=temperature,
+        draws_per_cycle=draws_per_cycle,
+    )
+    return family.bind(weights.meta_params, posterior)
+
+
+def roam_family(
+    *, cycle_length: int, exploration_ratio: float = 0.9, temperature: Scalar = 1.0, draws_per_cycle: int = 1
+) -> LearnedSampler:
+    """Return the family of `roam` samplers, indexed by their weights, for meta-training.
+
+    Args:
+        cycle_length: The number of steps per cycle.
+        exploration_ratio: The fraction of a cycle that explores.
+        temperature: T; 1 samples the posterior.
+        draws_per_cycle: The number of draws per cycle, as in `roam`.
+
+    Returns:
+        Functions that draw weights, and that bind weights, or None for the hand-made schedule, to a posterior.
+    """
+    cycle = Cycle(cycle_length, exploration_ratio, draws_per_cycle)
+    explored = cycle.exploration_steps
+    check(explored > 0, "exploration_ratio", "leave at least one step of a cycle to explore", exploration_ratio)
+    temperature_at = as_schedule(temperature, "temperature", positive=False)
+    cold = not callable(temperature) and float(temperature) == 0
+
+    def bind(meta_params: MetaParams | None, posterior: Posterior) -> Sampler:
+        if meta_params is not None:
+            _network.check_mlp(meta_params, WIDTHS, "meta_params")
+
+        def init(key: Key, position: Params) -> RoamState:
+            zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, _wide(leaf)), position)
+            leaves = jax.tree.leaves(zeros)
+            stiffness = jnp.zeros((len(leaves),), jnp.result_type(*leaves))
+            return RoamState(position, zeros, zeros, stiffness, jnp.zeros((), jnp.int32))
+
+        def step(key: Key, state: RoamState, batch: Batch) -> tuple[RoamState, Info]:
+            energy, gradient = posterior.energy_and_grad(state.position, batch)
+            batch_size, place = trees.leading_length(batch, "batch"), state.step % cycle_length
+            sizes = _Sizes(posterior.num_data, batch_size, trees.size(gradient), cycle_length)
+            explores = cycle.explores(state.step)
+            seen = (state.step // cycle_length) * explored + jnp.minimum(place + 1, explored)
+            clock = _Clock(explores, place, explored, seen, state.step < cycle_length)
+            tensors = _tensors(state, gradient, jax.grad(posterior.log_prior)(state.position), sizes, clock)
+            plans = _plans(meta_params, sizes, clock, tensors)
+
+            heat = temperature_at(state.step) * jnp.where(explores, sizes.heat, 1.0)
+            noise = [None] * len(tensors) if cold else jax.tree.leaves(_noise(key, heat, state.momentum))
+            starts = place == explored
+            moved = [_move(*parts, heat, starts, sizes.data) for parts in zip(tensors, plans, noise, strict=True)]
+            treedef = jax.tree.structure(state.position)
+            position, momentum, squares = (treedef.unflatten(part) for part in zip(*moved, strict=True))
+            stiffness = jnp.stack([tensor.stiffness for tensor in tensors])
+            return RoamState(position, momentum, squares, stiffness, state.step + 1), Info(energy)
+
+        settings = {
+            "name": "roam",
+            "cycle_length": cycle_length,
+            "exploration_ratio": exploration_ratio,
+            "temperature": describe(temperature),
+            "draws_per_cycle": draws_per_cycle,
+            "weights": None if meta_params is None else _network.checksum(meta_params),
+        }
+        return Sampler(init, step, cycle.ends_in_draw, settings)
+
+    return LearnedSampler(lambda key: _network.init_mlp(key, WIDTHS), bind)
+
+
+class _Sizes(NamedTuple):
+    """The numbers of examples in the data and in a batch, of parameters, and of steps per cycle."""
+
+    data: int
+    batch: int
+    parameters: int
+    cycle: int
+
+    @property
+    def largest_rate(self) -> float:
+        """The fraction of the way to equilibrium that a step may go, for stability and for the noise of batches."""
+        return min(1 / (SAMPLING_DECAY * self.parameters), NOISE_OF_BATCHES * self.batch / self.data)
+
+    @property
+    def settling(self) -> float:
+        """The degree, from 0 to 1, to which a fifth of a cycle can reach equilibrium."""
+        reach = self.cycle / 5 * self.largest_rate
+        return reach**4 / (ENOUGH**4 + reach**4)
+
+    @property
+    def rate(self) -> float:
+        """The fraction of the way to equilibrium that a step of the sampling part goes."""
+        return self.settling * self.largest_rate
+
+    @property
+    def heat(self) -> float:
+        """The fraction of the temperature at which exploration runs; 0 if small, which saves drawing the noise."""
+        return self.settling if self.settling > 0.1 else 0.0
+
+
+class _Clock(NamedTuple):
+    """The place of a step in its cycle, the steps of a cycle that explore, and the gradients averaged so far."""
+
+    explores: jax.Array
+    place: jax.Array
+    explored: int
+    seen: jax.Array
+    is_first: jax.Array
+
+
+class _Tensor(NamedTuple):
+    """A leaf of the parameters: its numbers, and root mean squares over them."""
+
+    position: jax.Array
+    momentum: jax.Array
+    gradient: jax.Array
+    squares: jax.Array
+    weight: jax.Array
+    """The divisor of the squares, which started at 0."""
+    stiffness: jax.Array
+    rms_gradient: jax.Array
+    rms_position: jax.Array
+    rms_momentum: jax.Array
+
+    @property
+    def fan_in(self) -> int:
+        return max(1, math.prod(self.position.shape[:-1])) if self.is_matrix else 1
+
+    @property
+    def fan_out(self) -> int:
+        return max(1, self.position.shape[-1]) if self.is_matrix else max(1, self.position.size)
+
+    @property
+    def is_matrix(self) -> bool:
+        return self.position.ndim >= 2
+
+
+class _Plan(NamedTuple):
+    """A tensor's l, a and n, and the terms added to sqrt(v) and to v."""
+
+    rate: jax.Array
+    decay: jax.Array
+    look_ahead: jax.Array
+    damping: jax.Array
+    floor: jax.Array
+
+
+def _tensors(state: RoamState, gradient: Params, prior_gradient: Params, sizes: _Sizes, clock: _Clock) -> list[_Tensor]:
+    """Return the leaves with the new gradient in their running averages."""
+    tensors = []
+    forgetting = jnp.where(clock.explores, FORGETTING, 0.0)
+    weight = 1 - (1 - FORGETTING) ** clock.seen.astype(jnp.float32)
+    trees_of_leaves = state.position, state.momentum, gradient, state.squares, prior_gradient
+    for i, (theta, r, g, v, p) in enumerate(zip(*map(jax.tree.leaves, trees_of_leaves), strict=True)):
+        dtype = r.dtype
+        g = g.astype(dtype) / sizes.data
+        v = v + forgetting.astype(dtype) * (g * g - v)
+        rms_position, rms_prior = _rms(theta.astype(dtype)), _rms(p.astype(dtype))
+        new = rms_prior / (rms_position + SMALLEST)
+        stiffness = state.stiffness[i] + forgetting.astype(state.stiffness.dtype) * (new - state.stiffness[i])
+        corrected = weight.astype(dtype)
+        rms_gradient = jnp.sqrt(jnp.sum(v) / (max(1, v.size) * corrected))
+        tensors.append(_Tensor(theta, r, g, v, corrected, stiffness, rms_gradient, rms_position, _rms(r)))
+    return tensors
+
+
+def _rms(x: jax.Array) -> jax.Array:
+    return jnp.sqrt(jnp.sum(jnp.square(x)) / max(1, x.size))
+
+
+def _plans(meta_params: MetaParams | None, sizes: _Sizes, clock: _Clock, tensors: list[_Tensor]) -> list[_Plan]:
+    """Return the plan of each tensor's step."""
+    dtype = tensors[0].stiffness.dtype
+    explored = clock.place.astype(dtype) / clock.explored
+    cosine = 0.5 * (1 + jnp.cos(jnp.pi * jnp.minimum(explored, 1.0)))
+    by_width = jnp.asarray([_by_width(t) for t in tensors], dtype)
+    rms_gradient = jnp.stack([t.rms_gradient for t in tensors]).astype(dtype) + SMALLEST
+    stiffness = jnp.stack([t.stiffness / t.weight for t in tensors]).astype(dtype)
+    # In terms of the curvature of U, which gradients of batches show as N B v, and of that of the prior.
+    floor = stiffness / (sizes.data * sizes.batch)
+    unit = 1 / (sizes.batch * jnp.sqrt(rms_gradient**2 + floor))
+
+    outputs = jnp.zeros((WIDTHS[-1], len(tensors)), dtype)
+    if meta_params is not None:
+        weights = _network.cast(meta_params, dtype)
+        features = _features(sizes, clock, tensors, PEAK * by_width, rms_gradient)
+        outputs = jnp.where(clock.explores, _network.apply_mlp(weights, features), 0.0)
+    outputs = 3 * jnp.tanh(outputs / 3)
+    peak = jnp.where(clock.is_first, PEAK, WARM_START * PEAK)
+    rate = jnp.clip(peak * by_width * cosine * jnp.exp(outputs[0]), sizes.rate * unit, LARGEST_RATE * unit)
+    plans = _Plan(
+        rate=jnp.where(clock.explores, rate, sizes.rate * unit),
+        decay=jnp.where(clock.explores, jnp.minimum(DECAY * jnp.exp(outputs[1]), 0.9), SAMPLING_DECAY),
+        look_ahead=jnp.tanh(outputs[2]),
+        damping=DAMPING * jnp.exp(outputs[3]) * rms_gradient,
+        floor=jnp.where(clock.explores, 0.0, floor),
+    )
+    return [_Plan(*(numbers[i].astype(t.momentum.dtype) for numbers in plans)) for i, t in enumerate(tensors)]
+
+
+def _by_width(tensor: _Tensor) -> float:
+    """Return the factor of a tensor's step: matrices with many inputs take shorter ones."""
+    return min(LARGEST_FACTOR, math.sqrt(REFERENCE_FAN_IN / tensor.fan_in)) if tensor.is_matrix else 1.0
+
+
+def _features(
+    sizes: _Sizes, clock: _Clock, tensors: list[_Tensor], peaks: jax.Array, rms_gradient: jax.Array
+) -> jax.Array:
+    """Return twelve numbers per tensor, all of the order of 1, shape (12, tensors)."""
+    dtype = peaks.dtype
+    log_of = {
+        name: jnp.log(jnp.stack([getattr(t, name) for t in tensors]).astype(dtype) + SMALLEST)
+        for name in ("rms_position", "rms_momentum")
+    }
+    fan_in, fan_out, size = (
+        jnp.asarray([math.log(number(t)) for t in tensors], dtype)
+        for number in (lambda t: t.fan_in, lambda t: t.fan_out, lambda t: max(1, t.position.size))
+    )
+    place = clock.place.astype(dtype)
+    ones = jnp.ones(len(tensors), dtype)
+    noise_alone = 0.5 * jnp.log(0.5 * peaks * sizes.data * rms_gradient)
+    return jnp.stack(
+        [
+            ones * place / clock.explored,
+            ones * (jnp.log1p(place) / 5 - 1),
+            ones * (math.log(sizes.cycle) - 7) / 2,
+            jnp.where(clock.is_first, ones, 0.0),
+            (fan_in - 4) / 2,
+            (fan_out - 4) / 2,
+            jnp.asarray([float(t.is_matrix) for t in tensors], dtype),
+            ones * (math.log(sizes.data / sizes.batch) - 4) / 2,
+            ones * (math.log(sizes.parameters) - 9) / 2,
+            jnp.maximum(log_of["rms_position"] + fan_in / 2, -6.0) / 2,
+            (jnp.log(rms_gradient) + size / 2 + 2) / 2,
+            jnp.clip(log_of["rms_momentum"] - noise_alone, -4.0, 4.0) / 2,
+        ]
+    )
+
+
+def _noise(key: Key, heat: jax.Array, momentum: Params) -> Params:
+    """Return standard normal numbers, or zeros, which cost less, where `heat` is 0."""
+    return jax.lax.cond(heat > 0, lambda: trees.normal_like(key, momentum), lambda: trees.zeros_like(momentum))
+
+
+def _move(
+    tensor: _Tensor, plan: _Plan, noise: jax.Array | None, heat: jax.Array, starts: jax.Array, num_data: int
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return the new position and momentum of a tensor, and its running average."""
+    theta, r = tensor.position, tensor.momentum
+    root = jnp.sqrt(tensor.squares / tensor.weight + plan.floor) + plan.damping
+    q = jnp.sqrt(plan.decay * plan.rate / num_data / root)
+    kick = q * num_data * tensor.gradient
+    # The sampling part starts with a momentum from its stationary distribution.
+    r = jnp.where(starts, 0, 1 - plan.decay) * r - kick
+    if noise is not None:
+        r = r + jnp.sqrt(heat.astype(r.dtype) * jnp.where(starts, 1, 2 * plan.decay)) * noise
+    ahead = plan.look_ahead * plan.decay
+    return theta + (q * ((1 - ahead) * r - ahead * kick)).astype(theta.dtype), r, tensor.squares
+
+
+def _wide(leaf: jax.Array) -> jnp.dtype:
+    """Return double precision if a leaf has it, else single: running averages in half precision would not move."""
+    return jnp.dtype(jnp.float64 if leaf.dtype == jnp.float64 else jnp.float32)

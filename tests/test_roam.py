@@ -1,0 +1,218 @@
+"""Roam: an exploration that may be learned, and a sampling part that is SGHMC."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import roamax
+from roamax import Posterior, roam, roam_family, sghmc
+from roamax.errors import InputError
+from roamax.host import files
+from roamax.numerics import trees
+from roamax.samplers.learned import _network
+from roamax.samplers.learned import roam as module
+from roamax.samplers.learned.roam import WIDTHS, RoamState
+from roamax.sampling.named import named_sampler
+
+NUM_DATA = 50
+DATA = jnp.linspace(0.5, 1.5, NUM_DATA)
+
+
+def quartic_posterior(scale=1.0):
+    """An energy with a different gradient for each number of a tree, in coordinates theta / scale."""
+
+    def log_likelihood(params, batch):
+        leaves = [leaf / jnp.asarray(scale, leaf.dtype) for leaf in jax.tree.leaves(params)]
+        value = sum(jnp.sum(0.3 * leaf**4 - jnp.sin(2 * leaf)) for leaf in leaves)
+        return -batch.astype(value.dtype) * value / NUM_DATA
+
+    return Posterior(log_likelihood, roamax.priors.gaussian(variance=scale**2), NUM_DATA)
+
+
+def random_tree(seed, scale=1.0):
+    rng = np.random.default_rng(seed)
+    shapes = {"matrix": (7, 5), "vector": (20,), "scalar": ()}
+    return {name: jnp.asarray(scale * rng.normal(size=shape), jnp.float32) for name, shape in shapes.items()}
+
+
+def random_weights(seed=0, scale=0.3):
+    return jax.tree.map(lambda w: scale * w, _network.init_mlp(jax.random.key(seed), WIDTHS))
+
+
+def run(sampler, position, steps, first_key=0, state=None):
+    state = sampler.init(jax.random.key(99), position) if state is None else state
+    step = jax.jit(sampler.step)
+    for i in range(steps):
+        state, _ = step(jax.random.key(first_key + i), state, DATA)
+    return state
+
+
+def step_lengths(sampler, state):
+    """q of every parameter, from how far a unit of momentum carries it in one step without gradient and noise."""
+    flat = Posterior(lambda params, batch: jnp.zeros(batch.shape), lambda params: jnp.zeros(()), NUM_DATA)
+    still = roam_family(cycle_length=100, exploration_ratio=0.5, temperature=0.0).bind(None, flat)
+    unit = state._replace(
+        position=trees.zeros_like(state.position), momentum=jax.tree.map(jnp.ones_like, state.momentum)
+    )
+    moved, _ = jax.jit(still.step)(jax.random.key(0), unit, DATA)
+    return jax.tree.map(lambda leaf: leaf / jnp.float32(1 - module.SAMPLING_DECAY), moved.position)
+
+
+@pytest.mark.parametrize("weights", [None, random_weights()], ids=["hand", "learned"])
+def test_the_sampling_part_is_sghmc_in_rescaled_coordinates(weights):
+    posterior = quartic_posterior()
+    sampler = roam_family(cycle_length=100, exploration_ratio=0.5).bind(weights, posterior)
+    state = run(sampler, random_tree(0), 51)  # one step into the sampling part, after the momentum was drawn anew
+    q = step_lengths(sampler, state)
+    found = run(sampler, None, 20, first_key=500, state=state)
+
+    def in_original(phi):
+        return jax.tree.map(jnp.multiply, phi, q)
+
+    whitened = Posterior(
+        lambda phi, batch: posterior.log_likelihood(in_original(phi), batch),
+        lambda phi: posterior.log_prior(in_original(phi)),
+        NUM_DATA,
+    )
+    reference = sghmc(whitened, step_size=1.0, friction=module.SAMPLING_DECAY)
+    start = reference.init(jax.random.key(0), jax.tree.map(jnp.divide, state.position, q))
+    expected = run(reference, None, 20, first_key=500, state=start._replace(momentum=state.momentum))
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-4),
+        found.position,
+        in_original(expected.position),
+    )
+
+
+def test_weights_of_zero_are_no_network():
+    zero = trees.zeros_like(random_weights())
+    family, posterior = roam_family(cycle_length=40, temperature=0.5), quartic_posterior()
+    with_zero, without = (run(family.bind(w, posterior), random_tree(1), 60) for w in (zero, None))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), with_zero, without)
+
+
+def test_learned_weights_change_exploration():
+    family, posterior = roam_family(cycle_length=40), quartic_posterior()
+    learned, hand = (run(family.bind(w, posterior), random_tree(1), 10) for w in (random_weights(), None))
+    assert np.max(np.abs(learned.position["matrix"] - hand.position["matrix"])) > 1e-4
+
+
+def test_the_sampling_part_starts_with_momentum_from_its_stationary_law():
+    def log_prior(params):
+        return -0.5 * jnp.sum(params**2)
+
+    posterior = Posterior(lambda params, batch: jnp.zeros(batch.shape), log_prior, NUM_DATA)
+    sampler = roam_family(cycle_length=20_000_000, exploration_ratio=1e-6, temperature=0.25).bind(None, posterior)
+    state = run(sampler, jnp.zeros(20_000), 21)
+    kick = jnp.std(state.momentum)  # the gradient at the start is nearly 0
+    assert float(kick) == pytest.approx(0.5, rel=0.05)
+
+
+@pytest.mark.parametrize("weights", [None, random_weights()], ids=["hand", "learned"])
+@pytest.mark.parametrize("temperature", [1.0, 0.25])
+def test_draws_have_the_moments_of_a_gaussian(weights, temperature):
+    mean, covariance = np.array([0.5, -1.0]), np.array([[1.0, 0.6], [0.6, 0.8]])
+    precision = jnp.asarray(np.linalg.inv(covariance), jnp.float32)
+
+    def log_prior(theta):
+        offset = theta - jnp.asarray(mean, jnp.float32)
+        return -0.5 * offset @ precision @ offset
+
+    posterior = Posterior(lambda theta, batch: jnp.zeros(batch.shape), log_prior, 1)
+    sampler = roam_family(cycle_length=200, temperature=temperature).bind(weights, posterior)
+    draws = roamax.sample(jax.random.key(0), sampler, jnp.zeros(2), jnp.zeros(1), num_samples=40, num_chains=256)
+    found = np.asarray(draws.positions)[:, 5:].reshape(-1, 2)
+    np.testing.assert_allclose(found.mean(axis=0), mean, atol=0.05)
+    np.testing.assert_allclose(np.cov(found.T), temperature * covariance, atol=0.08 * temperature)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1e3])
+def test_the_sampling_part_does_not_depend_on_the_units_of_parameters(scale):
+    def final(scale):
+        sampler = roam_family(cycle_length=4000, exploration_ratio=0.5).bind(None, quartic_posterior(scale))
+        start = sampler.init(jax.random.key(0), random_tree(2, scale))
+        # As if it had explored: the same curvature, in units of the parameters.
+        squares = jax.tree.map(lambda leaf: jnp.full_like(leaf, 1.0 / scale**2), start.squares)
+        stiffness = jnp.full_like(start.stiffness, 2.0 / scale**2)
+        state = RoamState(start.position, start.momentum, squares, stiffness, jnp.asarray(2000, jnp.int32))
+        return jax.tree.map(lambda leaf: leaf / jnp.float32(scale), run(sampler, None, 10, state=state).position)
+
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4), final(scale), final(1.0))
+
+
+def test_draws_come_from_the_ends_of_cycles():
+    sampler = roam(quartic_posterior(), None, cycle_length=20, exploration_ratio=0.75, draws_per_cycle=5)
+    assert [step for step in range(1, 41) if sampler.collect(step)] == [16, 17, 18, 19, 20, 36, 37, 38, 39, 40]
+
+
+def test_temperature_zero_takes_no_noise():
+    sampler = roam(quartic_posterior(), None, cycle_length=10, temperature=0.0)
+    one, other = run(sampler, random_tree(3), 15), run(sampler, random_tree(3), 15, first_key=100)
+    jax.tree.map(np.testing.assert_array_equal, one.position, other.position)
+
+
+def test_large_networks_explore_without_noise_and_small_ones_with_it():
+    def heat(parameters, cycle):
+        return module._Sizes(data=50_000, batch=128, parameters=parameters, cycle=cycle).heat
+
+    assert heat(90_000, 2_000) == 0
+    assert heat(20, 100_000) > 0.9
+
+
+def test_chains_side_by_side_are_chains_alone_and_a_run_resumes(tmp_path):
+    family = roam_family(cycle_length=10, exploration_ratio=0.6, draws_per_cycle=2)
+    sampler = family.bind(random_weights(), quartic_posterior())
+    settings = {"data": DATA, "batch_size": 10}
+    pair = roamax.sample(jax.random.key(1), sampler, random_tree(4), num_samples=6, num_chains=2, **settings)
+    alone = roamax.sample(jax.random.key(1), sampler, random_tree(4), num_samples=6, **settings)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a[:1], b, rtol=1e-4, atol=1e-5), pair.positions, alone.positions
+    )
+    for count in (2, 6):
+        resumed = roamax.sample(jax.random.key(1), sampler, random_tree(4), num_samples=count, out=tmp_path, **settings)
+    jax.tree.map(np.testing.assert_array_equal, resumed.positions, alone.positions)
+
+
+@pytest.mark.usefixtures("float64")
+def test_double_precision_is_kept():
+    position = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), random_tree(5))
+    sampler = roam_family(cycle_length=10).bind(random_weights(), quartic_posterior())
+    state = run(sampler, position, 12)
+    assert {leaf.dtype for leaf in jax.tree.leaves(state._replace(step=0.0)) if hasattr(leaf, "dtype")} == {
+        jnp.dtype("float64")
+    }
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"cycle_length": 1}, "cycle_length"),
+        ({"cycle_length": 10, "exploration_ratio": 0.0}, "exploration_ratio"),
+        ({"cycle_length": 10, "exploration_ratio": 0.99}, "exploration_ratio"),
+        ({"cycle_length": 10, "temperature": -1.0}, "temperature"),
+    ],
+)
+def test_settings_are_checked(settings, words):
+    with pytest.raises(InputError, match=words):
+        roam(quartic_posterior(), None, **settings)
+
+
+def test_the_default_is_the_hand_made_sampler_and_weights_may_come_from_a_file(tmp_path):
+    assert roam(quartic_posterior(), cycle_length=10).settings["weights"] is None
+    weights, path = random_weights(), tmp_path / "weights.safetensors"
+    named = {name.replace("/", "."): np.asarray(leaf) for name, leaf in trees.named_leaves(weights).items()}
+    files.write_bytes(path, files.pack_tensors(named))
+    given, read = (roam(quartic_posterior(), source, cycle_length=10).settings for source in (weights, path))
+    assert given == read
+    assert given["weights"] is not None
+
+
+def test_nothing_has_to_be_chosen_by_name():
+    sampler = named_sampler("roam", quartic_posterior(), num_steps=400, num_samples=4)
+    assert sampler.settings["cycle_length"] == 100
+    assert [step for step in range(1, 401) if sampler.collect(step)] == [100, 200, 300, 400]
+    for steps in (1, 8, 12, 20):  # However few steps there are, a cycle explores and samples.
+        assert named_sampler("roam", quartic_posterior(), num_steps=steps, num_samples=4).collect is not None
+    with pytest.raises(InputError, match="`learning_rate` must not be given for roam"):
+        named_sampler("roam", quartic_posterior(), num_steps=400, num_samples=4, learning_rate=0.1)
