@@ -193,7 +193,7 @@ def test_models_samplers_and_priors_of_ones_own(tmp_path):
     assert_alike(fitted, BayesianClassifier.load(tmp_path, **chosen), images)
 
 
-@pytest.mark.parametrize("sampler", ["cyclical", "ensemble", "hmc"])
+@pytest.mark.parametrize("sampler", ["cyclical", "ensemble", "hmc", "roam"])
 def test_samplers_by_name(sampler):
     options = {"sampler_options": {"adaptation_steps": 20, "num_integration_steps": 5}} if sampler == "hmc" else {}
     fitted = BayesianClassifier(sampler=sampler, **QUICK | {"num_chains": 2} | options).fit(*IRIS)

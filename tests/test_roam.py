@@ -7,9 +7,12 @@ import pytest
 
 import roamax
 from roamax import Posterior, roam, roam_family, sghmc
+from roamax.cli.demo_methods import TASK
 from roamax.errors import InputError
 from roamax.host import files
 from roamax.numerics import trees
+from roamax.paper.framework.methods import method
+from roamax.paper.framework.problems import CPU
 from roamax.samplers.learned import _network
 from roamax.samplers.learned import roam as module
 from roamax.samplers.learned.roam import WIDTHS, RoamState
@@ -216,3 +219,10 @@ def test_nothing_has_to_be_chosen_by_name():
         assert named_sampler("roam", quartic_posterior(), num_steps=steps, num_samples=4).collect is not None
     with pytest.raises(InputError, match="`learning_rate` must not be given for roam"):
         named_sampler("roam", quartic_posterior(), num_steps=400, num_samples=4, learning_rate=0.1)
+
+
+def test_it_is_a_method_of_experiments_in_whole_cycles():
+    task, problem = TASK.build(), next(iter(CPU.values()))
+    made = method("roam", problem, task, {})
+    assert problem.steps % made.sampler.settings["cycle_length"] == 0
+    assert made.burn_in + made.num_samples * made.sampler.settings["cycle_length"] == problem.steps
