@@ -185,3 +185,23 @@ def test_bad_input_is_one_line(call, message):
     with pytest.raises(InputError) as caught:
         call()
     assert message in str(caught.value)
+
+
+def test_the_rule_of_tensorflow_probability():
+    """Of ten independent draws about nine; of an alternating chain no more than there are; by hand on a short chain."""
+    rng = np.random.default_rng(0)
+    independent = rng.normal(size=(1, 10, 20_000))
+    assert np.mean(diagnostics.ess(independent, method="tfp")) == pytest.approx(9.0, abs=0.15)
+    alternating = (np.arange(100) % 2 * 2 - 1 + 0.1 * rng.normal(size=(1, 100)))[..., None]
+    assert diagnostics.ess(alternating, method="tfp") == pytest.approx(100)
+    assert diagnostics.ess(alternating) > 100
+    chain = np.array([1.0, 2.0, 4.0, 3.0, 0.0])
+    # Centred -1, 0, 2, 1, -2: the sums of products are 10, 0, and -3 at the second lag, where the rule stops.
+    assert diagnostics.ess(chain[None, :, None], method="tfp") == pytest.approx(5)
+    chain = np.array([0.0, 1.0, 3.0, 4.0])
+    # Centred -2, -1, 1, 2: 10, 3, then -4.
+    assert diagnostics.ess(chain[None, :, None], method="tfp") == pytest.approx(4 / (1 + 2 * 0.3))
+    both = np.stack([chain, chain + 5])[..., None]
+    assert diagnostics.ess(both, method="tfp") == pytest.approx(2 * 4 / 1.6)
+    with pytest.raises(InputError, match="`method` must be one of geyer, tfp; got 'stan'"):
+        diagnostics.ess(both, method="stan")

@@ -278,6 +278,9 @@ def test_the_page_holds_every_table_and_figure(laboratory, tmp_path):
     assert all(f"results/{path.name}" in text for path in written)
     assert (tmp_path / "convergence" / "convergence.md").read_text().strip() in text
     assert "Not measured here" in text
+    assert json.loads((tmp_path / "convergence" / "results.json").read_text())["data"] == {"ess_rule": "tfp"}
+    assert 'method="tfp"' in text
+    assert "Geyer" not in text
     measured = Comparison.from_json(
         json.loads((tmp_path / "multimodality" / "results.json").read_text())["tables"]["geometry"]
     )

@@ -11,7 +11,7 @@ function here takes in place of draws.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -22,23 +22,29 @@ from roamax.evaluation.stationarity import stationarity as stationarity
 from roamax.numerics import trees
 from roamax.types import Params
 
+Rule = Literal["geyer", "tfp"]
+RULES: tuple[Rule, ...] = get_args(Rule)
 BLOCK_PARAMETERS = 2**16
 """The number of parameters processed at once."""
 
 
-def ess(draws: Any) -> Params:
-    """Compute the effective sample size of all chains together, by Geyer's initial monotone sequence.
+def ess(draws: Any, method: Rule = "geyer") -> Params:
+    """Compute the effective sample size of all chains together.
 
     Args:
-        draws: The draws, at least 4 per chain.
+        draws: The draws.
+        method: "geyer" for Geyer's initial monotone sequence over all chains, which can exceed the number of draws
+            where they alternate. "tfp" for the rule of TensorFlow Probability, as in the paper: the sum over chains of
+            N / (1 + 2 sum_k (N - k) / N rho_k), up to the first negative autocorrelation rho_k; at most N.
 
     Returns:
-        A pytree with one number per parameter.
+        A pytree of the structure of the draws, one number per parameter.
     """
-    return _statistic(_ess, draws, min_samples=4)
+    check(method in RULES, "method", f"be one of {', '.join(RULES)}", repr(method))
+    return _statistic(_ess if method == "geyer" else _tfp_ess, draws, min_samples=4)
 
 
-def ess_per_second(draws: Any, seconds_per_interval: float) -> float:
+def ess_per_second(draws: Any, seconds_per_interval: float, method: Rule = "geyer") -> float:
     """Compute the total effective sample size of all parameters per second of a thinning interval.
 
     It grows with the network and with the number of draws: compare only runs that share both.
@@ -46,12 +52,13 @@ def ess_per_second(draws: Any, seconds_per_interval: float) -> float:
     Args:
         draws: The draws.
         seconds_per_interval: The time between two draws of a chain.
+        method: The rule of `ess`.
 
     Returns:
         The sum of `ess` over parameters, divided by `seconds_per_interval`.
     """
     check(seconds_per_interval > 0, "seconds_per_interval", "be > 0", seconds_per_interval)
-    return float(np.sum(_known(ess(draws)), dtype=np.float64)) / seconds_per_interval
+    return float(np.sum(_known(ess(draws, method)), dtype=np.float64)) / seconds_per_interval
 
 
 def rhat(draws: Any) -> Params:
@@ -224,6 +231,22 @@ def _jitted_ess(block: jax.Array) -> jax.Array:
     from blackjax.diagnostics import effective_sample_size
 
     return effective_sample_size(block).reshape(block.shape[2:])
+
+
+def _tfp_ess(block: np.ndarray) -> np.ndarray:
+    length = block.shape[1]
+    centred = block - block.mean(axis=1, keepdims=True)
+    variance = np.sum(centred**2, axis=1)
+    # The estimate of an autocovariance over N - k pairs, times (N - k) / N, is the sum over N.
+    total, is_left = np.ones_like(variance), variance > 0
+    for lag in range(1, length):
+        covariance = np.sum(centred[:, lag:] * centred[:, :-lag], axis=1)
+        is_left &= covariance >= 0
+        if not is_left.any():
+            break
+        total += 2 * np.divide(covariance, variance, out=np.zeros_like(variance), where=is_left)
+    sizes = np.where(variance > 0, length / total, 0.0).sum(axis=0)
+    return np.where(_constant(block), np.nan, sizes)
 
 
 def _rhat(block: np.ndarray) -> np.ndarray:

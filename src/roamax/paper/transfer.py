@@ -42,7 +42,8 @@ def run(lab: Lab) -> Findings:
         "diversity": Comparison("Diversity of draws", ("Task", "Method"), DIVERSITY, diversity, {}, "rows", BETTER),
     }
     figures = {"nll": _figure(nll)} if nll else {}
-    return Findings(tables, figures, remarks=[*standing(nll), *more_diverse(diversity)])
+    remarks = ["The NLL of regression is that of the mixture over draws.", *standing(nll), *more_diverse(diversity)]
+    return Findings(tables, figures, {"regression_nll": "mixture"}, remarks=remarks)
 
 
 def _setups(lab: Lab, problem: Problem) -> Iterator[tuple[tuple[str, str], Setup]]:

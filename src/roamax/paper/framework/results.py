@@ -115,6 +115,22 @@ def write_page(folders: Sequence[Path], out: Path) -> list[Path]:
     return shown
 
 
+_BEFORE = {
+    "convergence": (
+        "ess_rule",
+        "ESS of ours is by Geyer's rule here, the paper's by that of TensorFlow Probability, which gives less for "
+        "draws that are nearly independent or alternate: the two cannot be compared to the digit. The command uses the "
+        "latter since.",
+    ),
+    "transfer": (
+        "regression_nll",
+        "The NLL of regression is that of a Gaussian with the mean and variance of the mixture over draws here. The "
+        "command takes that of the mixture since.",
+    ),
+}
+"""What results.json of an experiment says of itself, and what its section says where a file of before does not."""
+
+
 def _read(folder: Path) -> dict[str, Any]:
     """Read results.json, with today's names for what older files name otherwise."""
     path = folder / "results.json"
@@ -123,6 +139,9 @@ def _read(folder: Path) -> dict[str, Any]:
         raise FileError(f"{path} was not written by `roamax experiment`.")
     results["reproduces"] = EXPERIMENTS[results["experiment"]].reproduces
     results["remarks"] = [_today(remark) for remark in results.get("remarks", [])]
+    setting, remark = _BEFORE.get(results["experiment"], (None, ""))
+    if setting and setting not in results.get("data", {}):
+        results["remarks"].insert(0, remark)
     for table in results["tables"].values():
         table["columns"] = [_today(name) for name in table["columns"]]
         for entry in (*table["rows"], *table["paper"]):
