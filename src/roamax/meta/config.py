@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from numbers import Real
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from roamax.errors import InputError, check, nearest
 from roamax.meta.estimators import ESTIMATORS
@@ -110,8 +110,8 @@ class TrainConfig:
     """Divide tensors in training by factors from [1 / rescale, rescale], to learn step lengths; 1 for none."""
     chains: int = 1
     """Parallel chains of an unroll; kl needs two or more."""
-    bandwidth: float = 100.0
-    """Bandwidth of the kernel in the kl objective."""
+    bandwidth: float | Literal["median"] = 100.0
+    """Bandwidth of the kernel in the kl objective; median is the median distance between chains."""
 
     valid_every: int = 20
     """Outer steps between validations."""
@@ -200,6 +200,10 @@ _EXCEPTIONS: dict[str, _Rule] = {
     "passes": ("be 1 or 2", lambda value: _is_whole(value) and value <= 2),
     "temperature": ("be a finite number >= 0", lambda value: _is_number(value) and value >= 0),
     "rescale": ("be a finite number >= 1", lambda value: _is_number(value) and value >= 1),
+    "bandwidth": (
+        "be median or a finite number > 0",
+        lambda value: value == "median" or (_is_number(value) and value > 0),
+    ),
     "beta1": _FRACTION,
     "beta2": _FRACTION,
 }
@@ -209,7 +213,7 @@ def _check_each(settings: Any, prefix: str = "") -> None:
     """Check every setting of a config or a stage by itself."""
     for name, kind in get_type_hints(type(settings)).items():
         value = getattr(settings, name)
-        kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
+        kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
         if get_origin(kind) is Literal:
             known = get_args(kind)
             check(value in known, f"{prefix}{name}", f"be one of {', '.join(known)}", repr(value))
