@@ -4,13 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 BENCH := .venv-bench
 
-.PHONY: demo test test-docs check test-extras torture bench docs format clean
+.PHONY: demo test test-docs check test-extras torture mutants bench docs format clean
 
 demo: $(VENV)/.dev
 	$(BIN)/roamax demo
 
 test: $(VENV)/.dev
-	$(BIN)/pytest -n 2 -m "not slow and not extras and not docs"
+	$(BIN)/pytest -n 2 --dist loadfile -m "not slow and not extras and not docs"
 
 check: $(VENV)/.extras
 	$(BIN)/ruff check .
@@ -26,6 +26,9 @@ test-extras: $(VENV)/.extras $(VENV)/.docs
 
 torture: $(VENV)/.extras
 	$(BIN)/pytest -m slow
+
+mutants: $(VENV)/.dev
+	$(BIN)/python tests/mutants.py
 
 bench: $(BENCH)/.bench
 	$(BENCH)/bin/python -m benchmarks

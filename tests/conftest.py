@@ -1,10 +1,34 @@
-"""Strict numerics for every test: silent promotion of ranks or dtypes is an error."""
+"""Strict numerics for every test, and compiled programs that are kept between files, processes and runs.
+
+Silent promotion of ranks or dtypes is an error. Most of the time of a first run is compilation: programs go to a
+folder that both workers, the commands that tests start, and the next run share.
+"""
+
+import os
+from pathlib import Path
 
 import jax
 import pytest
 
+COMPILED = {
+    "jax_compilation_cache_dir": str(Path(__file__).parent.parent / ".pytest_cache" / "compiled"),
+    "jax_persistent_cache_min_compile_time_secs": 0.0,
+    "jax_persistent_cache_min_entry_size_bytes": -1,
+}
+
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
+for name, value in COMPILED.items():
+    if name.upper() not in os.environ:
+        os.environ[name.upper()] = str(value)
+        jax.config.update(name, value)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _free_memory():
+    """Let go of a file's programs when it is done: those of all files would take several gigabytes."""
+    yield
+    jax.clear_caches()
 
 
 @pytest.fixture

@@ -244,6 +244,41 @@ MUTANTS = (
         "jnp.mean(energies + entropy_gradient)",
         "tests/test_meta.py -k kl",
     ),
+    Mutant(
+        "Adam begins anew at every outer step",
+        "meta/trainer.py",
+        "if state.step == begin:",
+        "if True:",
+        "tests/test_meta.py -k knows_all_steps_of_its_stage",
+    ),
+    Mutant(
+        "persistent noise that is the same in every truncation",
+        "meta/estimators/pes.py",
+        "EvolutionStrategies(fresh_noise=True)",
+        "EvolutionStrategies()",
+        "tests/test_meta.py -k fresh_perturbation",
+    ),
+    Mutant(
+        "a diverged unroll goes unseen",
+        "meta/outer.py",
+        "if math.isfinite(result.loss) else ceiling",
+        "if math.isfinite(result.loss) else 0.0",
+        "tests/test_meta.py -k diverged",
+    ),
+    Mutant(
+        "the average of losses instead of the loss of the average",
+        "meta/objectives.py",
+        "jnp.logaddexp(score + jnp.log1p(-weight), average + jnp.log(weight))",
+        "score + weight * (average - score)",
+        "tests/test_meta.py -k objective_is_that_of_all_draws",
+    ),
+    Mutant(
+        "variance as a difference of large numbers",
+        "evaluation/predict.py",
+        "distance = mean - total.first",
+        "distance = mean",
+        "tests/test_sampling.py -k predicted_deviation",
+    ),
 )
 
 

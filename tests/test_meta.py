@@ -703,3 +703,18 @@ def test_paper_preset_has_the_numbers_of_the_paper():
 def test_a_bad_stage_is_named(changes, named):
     with pytest.raises(InputError, match=named):
         TrainConfig(stages=(dataclasses.replace(Stage(), **changes),))
+
+
+def test_the_optimizer_knows_all_steps_of_its_stage(toy, tmp_path):
+    stages = (dataclasses.replace(SMALL.stages[1], outer_steps=3),)
+    meta.train(dataclasses.replace(SMALL, stages=stages), tmp_path, tasks=TASKS)
+    counts = [tensor for tensor in last_weights(tmp_path).values() if tensor.dtype == np.int32 and tensor.ndim == 0]
+    assert [int(count) for count in counts] == [3]
+
+
+def test_only_persistent_strategies_have_a_fresh_perturbation_per_truncation():
+    stage, weights = Stage("pes", 10, 20, 1, 10, truncation=10, sigma=0.1), jnp.zeros(3)
+    jobs = [Job(0, 0, np.asarray(jax.random.key_data(jax.random.key(0))), 1, number, None) for number in range(2)]
+    for name, fresh in (("pes", True), ("nres", False)):
+        first, second = (np.asarray(estimators.get(name).perturbed(weights, stage, job)) for job in jobs)
+        assert (not np.array_equal(first, second)) == fresh
