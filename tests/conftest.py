@@ -4,7 +4,10 @@ Silent promotion of ranks or dtypes is an error. Most of the time of a first run
 folder that both workers, the commands that tests start, and the next run share.
 """
 
+import ctypes
+import gc
 import os
+import sys
 from pathlib import Path
 
 import jax
@@ -29,6 +32,10 @@ def _free_memory():
     """Let go of a file's programs when it is done: those of all files would take several gigabytes."""
     yield
     jax.clear_caches()
+    gc.collect()
+    if sys.platform == "linux":
+        # What was freed in small pieces stays with the process otherwise.
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 @pytest.fixture
