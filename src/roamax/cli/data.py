@@ -34,7 +34,7 @@ def list_data(data_dir: DataDir = None, quiet: Quiet = False, json: Json = False
         Column("licence", "licence"),
     ]
     print_table(from_records(columns, rows, f"Data sets in {data.data_dir(data_dir)}"))
-    print("recorded: no published checksum; later downloads must match the first one on this machine")
+    print("recorded: no published checksum; later downloads must match the first one here")
 
 
 def fetch(

@@ -10,6 +10,7 @@ from roamax.errors import check
 from roamax.numerics import trees
 from roamax.posterior import Posterior
 from roamax.samplers.learned import _network
+from roamax.samplers.learned._groups import SHRINK
 from roamax.schedules import Cycle, as_schedule, describe
 from roamax.types import Batch, Info, Key, LearnedSampler, MetaParams, Params, Sampler, Scalar, Weights
 
@@ -266,7 +267,7 @@ def _tensors(state: RoamState, gradient: Params, prior_gradient: Params, sizes: 
 
 
 def _rms(x: jax.Array) -> jax.Array:
-    return jnp.sqrt(jnp.sum(jnp.square(x)) / max(1, x.size))
+    return jnp.sqrt(jnp.sum(jnp.square(SHRINK * x)) / max(1, x.size)) / SHRINK
 
 
 def _plans(meta_params: MetaParams | None, sizes: _Sizes, clock: _Clock, tensors: list[_Tensor]) -> list[_Plan]:
