@@ -201,11 +201,11 @@ MUTANTS = (
         "tests/test_resume.py -k damage",
     ),
     Mutant(
-        "one order for all chains",
+        "one key for all chains",
         "sampling/chains.py",
         "jax.random.fold_in(key, chain))(jnp.arange(num_chains))",
         "jax.random.fold_in(key, 0 * chain))(jnp.arange(num_chains))",
-        "tests/test_sampling.py -k own_order",
+        "tests/test_sampling.py -k number_of_chains",
     ),
     Mutant(
         "an unrolled chain begins at step 0 again",
