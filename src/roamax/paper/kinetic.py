@@ -1,4 +1,4 @@
-"""Kinetic L2E, which learns the mean of the kinetic energy and keeps its guarantee, vs. L2E."""
+"""Kinetic L2E, which learns the mean of the momentum, vs. L2E."""
 
 import dataclasses
 

@@ -55,8 +55,8 @@ def l2e(
     does not depend on theta, the chain samples the posterior in the limit of small steps, as SGHMC does. Nothing
     enforces this condition: the network's inputs include the past of the chain, and it was trained for predictions. In
     general the stationary distribution is unknown, and with random weights the chain may diverge.
-    `roamax.diagnostics.stationarity` measures the bias of given weights on a known target. `kinetic_l2e`,
-    `precond_l2e` and `meta_sgmcmc` do have guarantees, at a price.
+    `roamax.diagnostics.stationarity` measures the bias of given weights on a known target. `precond_l2e`,
+    `meta_sgmcmc` and, with `differentiate_gradient=True`, `kinetic_l2e` do have guarantees, at a price.
 
     Args:
         posterior: The posterior to sample.
