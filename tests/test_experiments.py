@@ -269,6 +269,38 @@ def test_transfer_says_where_l2e_stands():
     ]
 
 
+def test_tuning_never_sees_test_labels(tmp_path, monkeypatch):
+    """Labels of the training data follow from the images; those of the test set are wrong, which is the trap.
+
+    A step that is too short to learn anything is the best on the test set, and the worst on validation data.
+    """
+    monkeypatch.setenv("ROAMAX_DATA", str(tmp_path))
+    grids = {
+        "LEARNING_RATES": (1e-6, 0.1),
+        "EPSILONS_SQUARED": (1e-9, 3e-4),
+        "MOMENTUM_DECAYS": (0.1,),
+        "WEIGHT_DECAYS": (5e-4,),
+    }
+    for axis, values in grids.items():
+        monkeypatch.setattr(search, axis, values)
+    y = np.arange(300) % 10
+    x = np.full((300, 4, 4, 1), 20, np.uint8)
+    x.reshape(300, 16)[np.arange(300), y] = 255
+    found, best = {}, {}
+    for name, shift in (("honest", 0), ("trap", 5)):
+        np.savez(tmp_path / f"{name}.npz", x_train=x, y_train=y, x_test=x[:100], y_test=(y[:100] + shift) % 10)
+        spec = TaskSpec(name, "mlp", {"hidden": [8]}, batch_size=32)
+        problem = Problem(name, spec, burn_in=100, draws=4, thinning=25, members=2, hyper={})
+        lab = Lab("cpu", tmp_path / "chains", (0,), progress=False)
+        found[name] = search.search(lab, problem, ("SGHMC",))
+        best[name] = lab.look(
+            transfer._nll, [lab.setup(problem, method, **trials[0].hyper) for method, trials in found[name].items()]
+        )
+    assert found["trap"] == found["honest"]
+    for method, (honest,), (trapped,) in zip(found["trap"], best["honest"], best["trap"], strict=True):
+        assert honest < math.log(10) < trapped, method
+
+
 def test_the_page_holds_every_table_and_figure(laboratory, tmp_path):
     laboratory("convergence", tmp_path / "convergence", problems=("cifar10", "cifar100"))
     laboratory("multimodality", tmp_path / "multimodality", problems=("cifar10",))
