@@ -14,136 +14,79 @@ cosine decay, whose learning rate is the best of four on each problem. `log.json
 import argparse
 import functools
 import json
-import math
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from evaluate import adams, compare, ends_of, roams
+from runs import Kind, draws, finite, mlp, nll, task_of
 
 from roamax import roam_family
 from roamax.host import files
 from roamax.numerics import trees
-from roamax.tasks import Task, TaskSpec
+from roamax.tasks import TaskSpec
 
 SIGMA, LEARNING_RATE, PAIRS, KINDS, CLIP = 0.06, 0.02, 4, 3, 0.1
-VALIDATE_EVERY = 50
+VALIDATE_EVERY, SEEDS_VALIDATED = 50, (1000,)
+HELD_OUT = 2000
+"""Held-out examples by which runs are compared."""
 LAYERS = "layer1"
 """The part that is trained: the output layer, on hidden units as they were drawn."""
 
 
-class Kind(NamedTuple):
-    """A task, the length of a cycle, and the number of cycles."""
-
-    spec: TaskSpec
-    cycle: int
-    cycles: int = 1
-
-
-def _mlp(data: str, hidden: list[int], size: int, batch: int = 64, **more: Any) -> TaskSpec:
-    return TaskSpec(data, "mlp", {"hidden": hidden}, train_size=size, batch_size=batch, **more)
-
-
 KINDS_TRAINED = (
-    Kind(_mlp("digits", [32], 1000), 400),
-    Kind(_mlp("digits", [256], 500, 32), 250),
-    Kind(_mlp("mnist", [16], 40_000, halve=True), 800),
-    Kind(_mlp("mnist", [64], 2_000, halve=True), 400),
-    Kind(_mlp("fashion_mnist", [32], 40_000, halve=True), 1000),
-    Kind(_mlp("fashion_mnist", [16], 2_000, halve=True), 300, 3),
-    Kind(_mlp("bloodmnist", [32], 8_000, halve=True), 300),
-    Kind(_mlp("fashion_mnist", [32, 32, 32], 10_000, 32, halve=True), 500),
+    Kind(mlp("digits", [32], 1000), 400),
+    Kind(mlp("digits", [256], 500, 32), 250),
+    Kind(mlp("mnist", [16], 40_000, halve=True), 800),
+    Kind(mlp("mnist", [64], 2_000, halve=True), 400),
+    Kind(mlp("fashion_mnist", [32], 40_000, halve=True), 1000),
+    Kind(mlp("fashion_mnist", [16], 2_000, halve=True), 300, 3),
+    Kind(mlp("bloodmnist", [32], 8_000, halve=True), 300),
+    Kind(mlp("fashion_mnist", [32, 32, 32], 10_000, 32, halve=True), 500),
     Kind(TaskSpec("mnist", "cnn", {"channels": 4}, halve=True, train_size=20_000, batch_size=32), 200),
 )
 KINDS_VALIDATED = (
     Kind(TaskSpec("mnist", "mlp", {"hidden": [100, 100]}), 1000),
-    Kind(_mlp("fashion_mnist", [256, 256], 20_000, halve=True), 500),
-    Kind(_mlp("fashion_mnist", [64, 64, 64, 64], 40_000, halve=True), 2000),
-    Kind(_mlp("mnist", [128], 5_000, halve=True), 1000, 3),
+    Kind(mlp("fashion_mnist", [256, 256], 20_000, halve=True), 500),
+    Kind(mlp("fashion_mnist", [64, 64, 64, 64], 40_000, halve=True), 2000),
+    Kind(mlp("mnist", [128], 5_000, halve=True), 1000, 3),
 )
-ADAM = (3e-3, 6e-3, 1e-2, 2e-2)
-
-
-@functools.cache
-def task_of(kind: Kind) -> Task:
-    return kind.spec.build()
 
 
 @functools.cache
 def runner(kind: Kind):
     """Return a compiled function of stacked weights and a key that computes the loss of each."""
-    task = task_of(kind)
+    task = task_of(kind.spec)
     family = roam_family(cycle_length=kind.cycle, temperature=0.0)
 
     def run(weights: Any, key: Any, train: Any, valid: Any) -> jax.Array:
-        sampler = family.bind(weights, task.posterior)
-        state = sampler.init(key, task.init(jax.random.fold_in(key, 0)))
-        rows_key = jax.random.fold_in(key, 1)
-
-        def step(number, state):
-            bits = jax.random.bits(jax.random.fold_in(rows_key, number), (task.batch_size,), jnp.uint32)
-            rows = (bits % jnp.uint32(len(train[0]))).astype(jnp.int32)
-            return sampler.step(key, state, jax.tree.map(lambda array: array[rows], train))[0]
-
-        def cycle(state, number):
-            state = jax.lax.fori_loop(number * kind.cycle, (number + 1) * kind.cycle, step, state)
-            return state, task.posterior.log_likelihood(state.position, valid)
-
-        _, logs = jax.lax.scan(cycle, state, jnp.arange(kind.cycles))
-        return -jnp.mean(jax.nn.logsumexp(logs, axis=0) - math.log(kind.cycles))
+        return nll(draws(family.bind(weights, task.posterior), task, ends_of(kind), key, train, valid))
 
     return jax.jit(jax.vmap(run, in_axes=(0, None, None, None)))
 
 
-def losses(kind: Kind, weights: Any, key: Any, held_out: int = 2000) -> np.ndarray:
-    task = task_of(kind)
-    valid = jax.tree.map(lambda array: array[:held_out], task.valid)
-    return np.asarray(runner(kind)(weights, key, task.train, valid), np.float64)
+def losses(kind: Kind, weights: Any, key: Any) -> np.ndarray:
+    task = task_of(kind.spec)
+    valid = jax.tree.map(lambda array: array[:HELD_OUT], task.valid)
+    return finite(runner(kind)(weights, key, task.train, valid))
 
 
 @functools.cache
-def adam_loss(kind: Kind, seed: int) -> float:
-    """Return the best NLL of Adam with cosine decay over the whole run."""
-    task, steps = task_of(kind), kind.cycle * kind.cycles
-
-    def run(peak: jax.Array, x: jax.Array, y: jax.Array, valid: Any) -> jax.Array:
-        key = jax.random.key(seed)
-        theta = task.init(jax.random.fold_in(key, 0))
-        rows_key = jax.random.fold_in(key, 1)
-
-        def step(i, carry):
-            theta, m, v = carry
-            bits = jax.random.bits(jax.random.fold_in(rows_key, i), (task.batch_size,), jnp.uint32)
-            rows = (bits % jnp.uint32(len(x))).astype(jnp.int32)
-            gradient = jax.tree.map(
-                lambda g: g / task.posterior.num_data, task.posterior.energy_and_grad(theta, (x[rows], y[rows]))[1]
-            )
-            m, v = (
-                trees.linear((0.9, m), (0.1, gradient)),
-                jax.tree.map(lambda v, g: 0.999 * v + 1e-3 * g * g, v, gradient),
-            )
-            t = i + 1.0
-            rate = peak * 0.5 * (1 + jnp.cos(jnp.pi * i / steps)) / (1 - 0.9**t)
-            move = lambda theta, m, v: theta - rate * m / (jnp.sqrt(v / (1 - 0.999**t)) + 1e-8)  # noqa: E731
-            return jax.tree.map(move, theta, m, v), m, v
-
-        zeros = trees.zeros_like(theta)
-        theta, _, _ = jax.lax.fori_loop(0, steps, step, (theta, zeros, zeros))
-        return -jnp.mean(task.posterior.log_likelihood(theta, valid))
-
-    compiled = jax.jit(run)
-    return float(np.nanmin([float(compiled(jnp.float32(peak), *task.train, task.valid)) for peak in ADAM]))
+def adam_loss(kind: Kind, seeds: tuple[int, ...]) -> np.ndarray:
+    """Return the NLL of Adam with cosine decay for each seed, as one network or as snapshots of cycles."""
+    found = compare(kind, list(seeds), adams(kind), ["valid"])
+    return np.asarray(min((row["valid"] for row in found.values()), key=np.mean))
 
 
-def validate(weights: Any, seeds: tuple[int, ...] = (1000,)) -> dict[str, float]:
-    """Return the ratio of NLL to that of Adam with cosine decay, for each problem."""
-    one = jax.tree.map(lambda leaf: leaf[None], weights)
+def validate(weights: Any) -> dict[str, float]:
+    """Return the ratio of NLL to that of the best use of Adam, for each problem."""
     found = {}
     for kind in KINDS_VALIDATED:
-        ratios = [losses(kind, one, jax.random.key(seed), held_out=10**6)[0] / adam_loss(kind, seed) for seed in seeds]
-        found[f"{kind.spec.name}, {kind.cycles} x {kind.cycle}"] = float(np.exp(np.mean(np.log(ratios))))
+        (row,) = compare(kind, list(SEEDS_VALIDATED), roams(kind, weights, "", [0.0]), ["valid"]).values()
+        found[kind.name] = float(np.exp(np.mean(np.log(row["valid"] / adam_loss(kind, SEEDS_VALIDATED)))))
     return found
 
 
@@ -159,7 +102,7 @@ def outer_step(weights: Any, key: Any) -> tuple[Any, float]:
         noise = jax.tree.leaves(trees.masked(treedef.unflatten(drawn), LAYERS))
         stacked = [jnp.concatenate([leaf + SIGMA * n, leaf - SIGMA * n]) for leaf, n in zip(leaves, noise, strict=True)]
         found = losses(KINDS_TRAINED[index], treedef.unflatten(stacked), jax.random.fold_in(run_key, place))
-        log = np.log(np.where(np.isfinite(found) & (found < 10), found, 10.0))
+        log = np.log(found)
         difference = np.clip(log[:PAIRS] - log[PAIRS:], -CLIP, CLIP) / (2 * SIGMA * PAIRS * KINDS)
         total = [t + jnp.tensordot(jnp.asarray(difference, n.dtype), n, 1) for t, n in zip(total, noise, strict=True)]
         logs.append(float(np.mean(log)))

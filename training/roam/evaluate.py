@@ -1,0 +1,161 @@
+"""Comparison of `roam` with Adam on tasks, from the same initial positions and batches.
+
+python training/roam/evaluate.py --tasks half small --cycles 2000x1 2000x5 --seeds 0 1 2 --variants '' PEAK=0.02
+
+For each task and each number of cycles it prints the NLL, mean over seeds, of `roam` and of three uses of Adam with
+cosine decay in as many steps: one network, ten snapshots of the last 30 % of the run, and snapshots at the ends of as
+many cycles. Each has the best of five learning rates by validation data. `--test` adds the test data.
+"""
+
+import argparse
+import contextlib
+import importlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from runs import Kind, adam, draws, finite, mlp, nll, task_of
+
+from roamax import pretrained, roam_family
+from roamax.tasks import TaskSpec
+from roamax.types import Sampler
+
+TASKS = {
+    "mnist": TaskSpec("mnist", "mlp", {"hidden": [100, 100]}),
+    "half": mlp("fashion_mnist", [32], 40_000, halve=True),
+    "small": mlp("mnist", [64], 2_000, halve=True),
+    "wide": mlp("fashion_mnist", [256, 256], 20_000, 128, halve=True),
+    "deep": mlp("fashion_mnist", [64, 64, 64, 64], 40_000, halve=True),
+    "blood": mlp("bloodmnist", [128], 8_000, halve=True),
+    "conv": TaskSpec("fashion_mnist", "cnn", {"channels": 8}, halve=True, train_size=40_000, batch_size=64),
+    "cnn": TaskSpec("fashion_mnist", "cnn_fashion"),
+}
+RATES = (1e-3, 3e-3, 6e-3, 1e-2, 2e-2)
+
+
+class Method(NamedTuple):
+    """A function of a rate and a posterior that returns a sampler, the rates to try, and when draws are taken."""
+
+    make: Callable[[Any, Any], Sampler]
+    rates: tuple[float, ...]
+    ends: list[int]
+    uses: dict[str, slice]
+    """Which of the draws are averaged, by the name of the row."""
+
+
+def compare(kind: Kind, seeds: list[int], methods: list[Method], parts: list[str]) -> dict[str, dict[str, Any]]:
+    """Return the NLL of each row, its best rate by the first part of the data, and the CPU seconds of one run."""
+    task = task_of(kind.spec)
+    keys = jax.random.wrap_key_data(jnp.stack([jax.random.key_data(jax.random.key(seed)) for seed in seeds]))
+    held_out = [getattr(task, part) for part in parts]
+    split = np.cumsum([len(y) for _, y in held_out])[:-1]
+    joined = jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *held_out)
+    found = {}
+    for method in methods:
+
+        def run(row, train, held_out, method=method):
+            rate, key = row
+            logs = draws(method.make(rate, task.posterior), task, method.ends, key, train, held_out)
+            return {
+                use: jnp.stack([nll(part[which]) for part in jnp.split(logs, split, axis=1)])
+                for use, which in method.uses.items()
+            }
+
+        rows = jnp.repeat(jnp.asarray(method.rates, jnp.float32), len(seeds)), jnp.tile(keys, len(method.rates))
+        every = jax.jit(lambda rows, *data, run=run: jax.lax.map(lambda row: run(row, *data), rows))
+        compiled = every.lower(rows, task.train, joined).compile()
+        begun = time.process_time()
+        results = jax.device_get(compiled(rows, task.train, joined))
+        seconds = (time.process_time() - begun) / len(rows[0])
+        for use, losses in results.items():
+            losses = finite(losses).reshape(len(method.rates), len(seeds), len(parts))
+            best = int(np.argmin(losses[:, :, 0].mean(1)))
+            found[use] = {part: losses[best, :, i].round(4).tolist() for i, part in enumerate(parts)}
+            found[use] |= {"rate": method.rates[best], "seconds": round(seconds, 2)}
+    return found
+
+
+def adams(kind: Kind) -> list[Method]:
+    """Return Adam over the whole run, as one network and as ten snapshots, and, if there are several, in cycles."""
+    steps = kind.steps
+    tail = [round(steps * part) for part in np.linspace(0.7, 1, 11)[1:]]
+    uses = {"Adam, one network": slice(-1, None), "Adam, snapshots": slice(None)}
+    whole = Method(lambda rate, posterior: adam(posterior, rate, steps), RATES, tail, uses)
+    cycles = Method(
+        lambda rate, posterior: adam(posterior, rate, kind.cycle), RATES, ends_of(kind), {"Adam, cycles": slice(None)}
+    )
+    return [whole, cycles] if kind.cycles > 1 else [whole]
+
+
+def ends_of(kind: Kind) -> list[int]:
+    return [kind.cycle * (i + 1) for i in range(kind.cycles)]
+
+
+def roams(kind: Kind, weights: Any, variant: str, temperatures: list[float]) -> list[Method]:
+    """Return `roam` with a draw at the end of each cycle, at each temperature."""
+
+    def method(temperature: float) -> Method:
+        def make(_: Any, posterior: Any) -> Sampler:
+            return roam_family(cycle_length=kind.cycle, temperature=temperature).bind(weights, posterior)
+
+        label = f"roam{variant and ' ' + variant}" + ("" if temperature == 1 else f", T = {temperature:g}")
+        return Method(make, (0.0,), ends_of(kind), {label: slice(None)})
+
+    return [method(temperature) for temperature in temperatures]
+
+
+@contextlib.contextmanager
+def changed(variant: str) -> Iterator[None]:
+    """Change constants of `roam`'s module, such as `PEAK=0.02,DECAY=0.1`, for a time."""
+    module = importlib.import_module("roamax.samplers.learned.roam")
+    words = dict(word.split("=") for word in variant.split(",") if word)
+    before = {name: getattr(module, name) for name in words}
+    for name, value in words.items():
+        setattr(module, name, float(value))
+    yield
+    for name, value in before.items():
+        setattr(module, name, value)
+
+
+def main() -> None:
+    """Print a table, and add a line per row to a log."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS)[:-1])
+    parser.add_argument("--cycles", nargs="+", default=["2000x1"], help="length x number")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--temperatures", nargs="*", type=float, default=[1.0])
+    parser.add_argument("--variants", nargs="+", default=[""], help="constants of roam.py, such as PEAK=0.02,DECAY=0.1")
+    parser.add_argument("--weights", type=Path)
+    parser.add_argument("--no-adam", action="store_true")
+    parser.add_argument("--test", action="store_true")
+    parser.add_argument("--log", type=Path)
+    arguments = parser.parse_args()
+    weights = None if arguments.weights is None else pretrained.read(arguments.weights).meta_params
+    parts = ["valid", "test"] if arguments.test else ["valid"]
+    for name in arguments.tasks:
+        for words in arguments.cycles:
+            kind = Kind(TASKS[name], *map(int, words.split("x")))
+
+            def show(methods: list[Method], name=name, words=words, kind=kind) -> None:
+                for label, row in compare(kind, arguments.seeds, methods, parts).items():
+                    means = "  ".join(f"{part} {np.mean(row[part]):.4f}" for part in parts)
+                    rate = f"  rate {row['rate']:g}" if row["rate"] else ""
+                    print(f"{name:6} {words:8} {label:28} {means}  {row['seconds']:.1f} s{rate}", flush=True)
+                    if arguments.log is not None:
+                        with arguments.log.open("a") as file:
+                            file.write(json.dumps({"task": name, "cycles": words, "row": label} | row) + "\n")
+
+            if not arguments.no_adam:
+                show(adams(kind))
+            for variant in arguments.variants:
+                with changed(variant):
+                    show(roams(kind, weights, variant, arguments.temperatures))
+
+
+if __name__ == "__main__":
+    main()
