@@ -212,9 +212,12 @@ def test_the_default_is_the_hand_made_sampler_and_weights_may_come_from_a_file(t
 
 
 def test_nothing_has_to_be_chosen_by_name():
-    sampler = named_sampler("roam", quartic_posterior(), num_steps=400, num_samples=4)
-    assert sampler.settings["cycle_length"] == 100
-    assert [step for step in range(1, 401) if sampler.collect(step)] == [100, 200, 300, 400]
+    # As many cycles as can have 2,000 steps each, and as many draws as were asked for.
+    for steps, length, draws in ((400, 400, 10), (2_000, 2_000, 10), (10_000, 2_000, 2), (50_000, 5_000, 1)):
+        sampler = named_sampler("roam", quartic_posterior(), num_steps=steps, num_samples=10)
+        assert (sampler.settings["cycle_length"], sampler.settings["draws_per_cycle"]) == (length, draws)
+        kept = [step for step in range(1, steps + 1) if sampler.collect(step)]
+        assert (len(kept), kept[-1]) == (10, steps)
     for steps in (1, 8, 12, 20):  # However few steps there are, a cycle explores and samples.
         assert named_sampler("roam", quartic_posterior(), num_steps=steps, num_samples=4).collect is not None
     with pytest.raises(InputError, match="`learning_rate` must not be given for roam"):
@@ -225,4 +228,6 @@ def test_it_is_a_method_of_experiments_in_whole_cycles():
     task, problem = TASK.build(), next(iter(CPU.values()))
     made = method("roam", problem, task, {})
     assert problem.steps % made.sampler.settings["cycle_length"] == 0
-    assert made.burn_in + made.num_samples * made.sampler.settings["cycle_length"] == problem.steps
+    cycles = made.num_samples // made.sampler.settings["draws_per_cycle"]
+    assert made.burn_in + cycles * made.sampler.settings["cycle_length"] == problem.steps
+    assert made.sampler.settings["cycle_length"] >= min(2_000, problem.steps)

@@ -83,6 +83,8 @@ class Record(NamedTuple):
     draws: Literal["step", "cycle", "member"] = "step"
     """What ends in a draw; cycles and members need neither burn-in nor thinning. With "cycle", it takes a
     `cycle_length`."""
+    shortest_cycle: int = 1
+    """The steps below which fewer and longer cycles with several draws each are better than one draw per cycle."""
     full_batch: bool = False
     """Whether each step needs all data."""
     family: str | None = None
@@ -105,6 +107,24 @@ class Record(NamedTuple):
         if self.family is None:
             raise InputError(f"`sampler` must be a learned one; got {self.name!r}.")
         return getattr(importlib.import_module(self.module), self.family)
+
+    def cycles(self, num_steps: int, num_draws: int) -> dict[str, int]:
+        """Return settings for a run in cycles: one draw per cycle, more if cycles would be shorter than the shortest.
+
+        Args:
+            num_steps: The length of the run, of which the cycles take as much as they can.
+            num_draws: The draws that the cycles make together.
+
+        Returns:
+            `cycle_length`, and `draws_per_cycle` if that is not 1.
+        """
+        divisors = [draws for draws in range(1, num_draws + 1) if num_draws % draws == 0]
+        choices = [(draws, num_steps // (num_draws // draws)) for draws in divisors]
+        # The last tenth of a cycle is what draws come from.
+        roomy = [(draws, length) for draws, length in choices if draws == 1 or draws <= length // 10]
+        draws, length = next((choice for choice in roomy if choice[1] >= self.shortest_cycle), roomy[-1])
+        # With fewer than five steps, a cycle whose last tenth samples would not sample at all.
+        return {"cycle_length": max(5, length)} | ({"draws_per_cycle": draws} if draws > 1 else {})
 
     def learning_rate(self, regression: bool) -> float | None:
         """Return the default learning rate, or None if it does not take one."""
@@ -137,7 +157,7 @@ RECORDS: dict[str, Record] = {
         Record("meta_sgmcmc", "roamax.samplers.learned.meta_sgmcmc", "Meta-SGMCMC", "the method of Gong et al.",
                family="meta_sgmcmc_family", in_demo=False),
         Record("roam", "roamax.samplers.learned.roam", "roam", "preconditioned SGHMC in cycles, nothing to tune",
-               draws="cycle", family="roam_family"),
+               draws="cycle", shortest_cycle=2000, family="roam_family"),
     )
 }  # fmt: skip
 

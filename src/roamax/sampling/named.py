@@ -33,7 +33,8 @@ def named_sampler(
 ) -> Sampler:
     """Return the sampler of that name for a run of about `num_steps` steps and `num_samples` draws.
 
-    A sampler in cycles gets one cycle per draw, and an ensemble one member per draw.
+    A sampler in cycles gets one cycle per draw, or fewer and longer ones if it needs them (`Record.cycles`), and an
+    ensemble one member per draw.
 
     Args:
         name: A name of `roamax.samplers.registry`.
@@ -50,8 +51,7 @@ def named_sampler(
     record = registry.find(name)
     default = record.learning_rate(regression)
     steps_per_draw = num_steps // max(1, num_samples)
-    # With fewer than five steps, a cycle whose last tenth samples would not sample at all.
-    derived = {"cycle_length": max(5, steps_per_draw)} if record.draws == "cycle" else {}
+    derived: dict[str, Any] = record.cycles(num_steps, max(1, num_samples)) if record.draws == "cycle" else {}
     if default is not None:
         rate = default if learning_rate is None else learning_rate
         check(0 < rate < float("inf"), argument, "be a finite number > 0", rate)

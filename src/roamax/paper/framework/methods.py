@@ -59,13 +59,17 @@ def _ensemble(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
 
 
 def _in_cycles(name: str, problem: Problem, task: Task, hyper: Hyper, record: Record) -> Method:
-    # All steps are a whole number of cycles, the last of which give one draw each.
-    cycle = max(length for length in range(1, problem.thinning + 1) if problem.steps % length == 0)
-    settings: dict[str, Any] = {"cycle_length": cycle, "temperature": hyper.get("temperature", 1.0)}
-    if record.learning_rates is not None:
-        settings |= record.settings(_terms(hyper)) | {"exploration_ratio": hyper["exploration_ratio"]}
+    settings: dict[str, Any] = {"temperature": hyper.get("temperature", 1.0)}
+    if record.learning_rates is None:
+        settings |= record.cycles(problem.steps, problem.draws)
+    else:
+        # All steps are a whole number of cycles, the last of which give one draw each.
+        cycle = max(length for length in range(1, problem.thinning + 1) if problem.steps % length == 0)
+        settings |= record.settings(_terms(hyper))
+        settings |= {"cycle_length": cycle, "exploration_ratio": hyper["exploration_ratio"]}
     sampler = record.load()(task.posterior, **settings)
-    return Method(name, sampler, problem.draws, problem.steps - problem.draws * cycle, batch_size=task.batch_size)
+    drawing = problem.draws // settings.get("draws_per_cycle", 1) * settings["cycle_length"]
+    return Method(name, sampler, problem.draws, problem.steps - drawing, batch_size=task.batch_size)
 
 
 def _learned(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
