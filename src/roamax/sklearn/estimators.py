@@ -37,7 +37,7 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
         learning_rate: The learning rate on the mean loss, for samplers given by name that take one. A chain that
             diverges is run again, with a warning, at a quarter of it.
         sampler_options: Further arguments of a sampler given by name.
-        num_samples: Draws per chain. A cyclical sampler takes one per cycle and an ensemble one per member, within the
+        num_samples: Draws per chain. A sampler in cycles takes them there and an ensemble one per member, within the
             same number of steps.
         burn_in: Steps before the first draw.
         thinning: Steps between draws.
