@@ -19,6 +19,7 @@ OTHERS = {
     "conv-ways": "benchmarks.conv_ways:compare",
     "estimators": "benchmarks.estimators:compare",
     "meta": "benchmarks.meta:compare",
+    "pytorch": "benchmarks.pytorch:compare",
 }
 """Subcommands that are not part of the suite."""
 File = Annotated[Path, tyro.conf.arg(metavar="FILE")]
@@ -60,8 +61,8 @@ def suite(
     two CPU cores; and how time and memory grow with size. Libraries that are
     not installed are left out, with a note.
 
-    Other benchmarks: python -m benchmarks page, conv, conv-ways, estimators or
-    meta; each has its own --help.
+    Other benchmarks: python -m benchmarks page, conv, conv-ways, estimators,
+    meta or pytorch; each has its own --help.
 
     Examples:
         python -m benchmarks

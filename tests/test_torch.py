@@ -20,6 +20,8 @@ from roamax.samplers.learned.l2e import WIDTHS
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.extras
+# The tensors here are too small for a second thread, which would wait for a core in vain when tests run side by side.
+torch.set_num_threads(1)
 
 NUM_DATA, BATCH, WEIGHT_DECAY, STEPS = 50, 10, 0.01, 7
 SHAPES = {"bias": (1,), "conv": (3, 2, 5, 3), "dense": (13, 17), "scale": (), "wide": (65,)}
@@ -238,7 +240,7 @@ def test_sghmc_has_the_variance_of_its_posterior():
     """N = 10 data with loss theta^2 / 2 and weight decay 1: U = 10 theta^2, so the variance is 1 / 20."""
     torch.manual_seed(0)
     parameter = torch.nn.Parameter(torch.zeros(4000))
-    optimizer = optimizers()[1]([parameter], num_data=10, lr=0.02, momentum_decay=0.1, weight_decay=1.0)
+    optimizer = optimizers()[1]([parameter], num_data=10, lr=0.02, temperature=1.0, weight_decay=1.0)
     for _ in range(400):
         optimizer.zero_grad()
         (0.5 * parameter.square()).sum().backward()
@@ -300,4 +302,158 @@ def test_a_weights_file_and_its_card_are_read(tmp_path):
     files.write_bytes(path, files.pack_tensors(tensors))
     files.write_json(path.with_suffix(".json"), {"step_size": 0.25, "output_scale": 0.5})
     group = optimizers()[0]([torch.nn.Parameter(torch.zeros(2))], num_data=10, weights=path).param_groups[0]
-    assert (group["step_size"], group["friction"], group["output_scale"]) == (0.25, 0.05, 0.5)
+    assert (group["friction"], group["output_scale"]) == (0.05, 0.5)
+    assert group["lr"] == pytest.approx(0.25**2 * 10)
+
+
+def moons(rows=96):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(rows, 2, generator=generator)
+    data = torch.utils.data.TensorDataset(x, (x[:, 0] * x[:, 1] > 0).long())
+    return data, torch.utils.data.DataLoader(data, batch_size=32, shuffle=True)
+
+
+def small_network(*layers):
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(2, 16), *layers, torch.nn.Tanh(), torch.nn.Linear(16, 2))
+
+
+def test_sample_predict_and_files(tmp_path):
+    from roamax.torch import SGHMC, Draws, predict, sample
+
+    data, loader = moons()
+    x, y = data.tensors
+    model = small_network()
+    draws = sample(model, loader, num_samples=10, num_chains=2, lr=0.5, cycle_length=30,
+                   init=lambda model: [layer.reset_parameters() for layer in (model[0], model[2])])  # fmt: skip
+    assert (draws.num_chains, draws.num_samples, draws.steps[:2]) == (2, 10, [30, 60])
+    last = {name: p.detach().clone() for name, p in model.named_parameters()}
+    probabilities = predict(model, draws, x, batch_size=40)
+    # By hand, from the draws alone.
+    expected = torch.zeros(len(x), 2)
+    for draw in draws:
+        tensors = {name: torch.tensor(value) for name, value in draw.items()}
+        expected += torch.func.functional_call(model, tensors, x).softmax(1).detach() / len(draws)
+    torch.testing.assert_close(probabilities, expected)
+    assert (probabilities.argmax(1) == y).float().mean() > 0.85
+    assert not np.allclose(draws[0, 0]["0.weight"], draws[1, 0]["0.weight"], atol=0.1)
+    assert all(torch.equal(last[name], p) for name, p in model.named_parameters())
+    np.testing.assert_array_equal(draws[1, 9]["2.bias"], model[2].bias.detach())
+
+    draws.save(tmp_path / "run")
+    again = Draws.load(tmp_path / "run")
+    torch.testing.assert_close(predict(model, again, x, batch_size=40), probabilities)
+    assert again.steps == draws.steps
+    with pytest.raises(InputError, match="`folder` must not hold draws yet"):
+        draws.save(tmp_path / "run")
+    with pytest.raises(InputError, match=r"`draws` must have the parameters 0\.weight"):
+        predict(small_network(torch.nn.Linear(16, 16)), draws, x)
+
+    thinned = sample(model, loader, SGHMC, num_samples=2)
+    assert thinned.steps == [9, 12]
+
+
+def test_predictions_of_a_mean_and_a_scale_have_both_variances():
+    from roamax.torch import predict
+
+    class Line(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.slope = torch.nn.Parameter(torch.zeros(()))
+            self.log_scale = torch.nn.Parameter(torch.zeros(()))
+
+        def forward(self, x):
+            return self.slope * x[:, 0], self.log_scale.exp()
+
+    slopes, scales = np.array([1.0, 2.0, 6.0], np.float32), np.array([0.5, 1.0, 2.0], np.float32)
+    draws = [{"slope": a, "log_scale": np.log(s)} for a, s in zip(slopes, scales, strict=True)]
+    found = predict(Line(), draws, torch.tensor([[1.0], [2.0]]))
+    torch.testing.assert_close(found.mean, torch.tensor([3.0, 6.0]))
+    expected = [np.sqrt(np.mean(scales**2) + np.var(slopes * x)) for x in (1, 2)]
+    torch.testing.assert_close(found.std, torch.tensor(expected))
+
+
+def test_batch_normalisation_is_estimated_for_each_draw():
+    from roamax.torch import predict, sample
+
+    data, loader = moons()
+    model = small_network(torch.nn.BatchNorm1d(16))
+    draws = sample(model, loader, num_samples=2, cycle_length=9, lr=0.5)
+    with pytest.raises(InputError, match="`statistics` must be a loader of training batches"):
+        predict(model, draws, data.tensors[0])
+    before = model[1].running_mean.clone()
+    found = predict(model, list(draws)[:1], data.tensors[0], statistics=loader)
+    assert torch.equal(model[1].running_mean, before)
+    assert model.training
+    first = draws[0, 0]
+    hidden = data.tensors[0] @ torch.tensor(first["0.weight"]).T + torch.tensor(first["0.bias"])
+    scaled = (hidden - hidden.mean(0)) / (hidden.var(0) + 1e-5).sqrt()
+    scaled = scaled * torch.tensor(first["1.weight"]) + torch.tensor(first["1.bias"])
+    logits = scaled.tanh() @ torch.tensor(first["3.weight"]).T + torch.tensor(first["3.bias"])
+    torch.testing.assert_close(found, logits.softmax(1), atol=0.02, rtol=0)
+
+
+def test_divergence_is_one_line():
+    from roamax.torch import sample
+
+    _, loader = moons()
+    with pytest.raises(roamax.errors.DivergenceError) as caught:
+        sample(small_network(), loader, optimizers()[1], lr=1e38, num_samples=1)
+    assert str(caught.value) == (
+        "the chain diverged: parameter 0 of group 0, of shape (16, 2), was not finite after step 6. "
+        "Try a smaller `lr` than 1e+38."
+    )
+    parameter = torch.nn.Parameter(torch.zeros(2))
+    optimizer = optimizers()[1]([parameter], num_data=10)
+    parameter.data.fill_(float("nan"))
+    with pytest.raises(roamax.errors.DivergenceError):
+        _ = optimizer.collect
+    parameter.grad = torch.zeros(2)
+    for _ in range(49):
+        optimizer.step()
+    with pytest.raises(roamax.errors.DivergenceError, match="after step 50"):
+        optimizer.step()
+
+
+def test_l2e_takes_a_learning_rate_and_schedulers():
+    kind = optimizers()[0]
+    options = {"num_data": 10, "weights": weights()}
+    params = [torch.nn.Parameter(torch.zeros(2))]
+    optimizer = kind(params, lr=0.4, **options)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.25)
+    params[0].grad = torch.ones(2)
+    optimizer.step()
+    scheduler.step()
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.1)
+    by_step_size = kind(params, step_size=0.1, **options)
+    state = by_step_size.state_dict()
+    assert state["param_groups"][0]["lr"] == pytest.approx(0.1)
+    with pytest.raises(InputError, match="`lr` must be left out where `step_size` is given"):
+        kind(params, lr=0.1, step_size=0.1, **options)
+    # A state from before, with epsilon and one generator.
+    old = {name: value for name, value in state["param_groups"][0].items() if name != "lr"} | {"step_size": 0.2}
+    generator = torch.Generator().manual_seed(5).get_state()
+    optimizer.load_state_dict({**state, "param_groups": [old], "generator": generator})
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.4)
+    expected = torch.empty(2).normal_(generator=torch.Generator().manual_seed(5))
+    assert torch.equal(optimizer._noise(params)[0], expected)
+
+
+def test_noise_is_drawn_where_the_parameters_are(monkeypatch):
+    """A machine without a GPU: generators of other devices are made on the CPU, and their devices noted."""
+    from roamax.torch.optimizer import NoiseSource
+
+    made, real = [], torch.Generator
+    monkeypatch.setattr(torch, "Generator", lambda device: made.append(str(device)) or real())
+    source = NoiseSource(None)
+    streams = [source._on(torch.device(name)) for name in ("cpu", "cuda:0", "cuda:1", "cpu")]
+    assert made == ["cpu", "cuda:0", "cuda:1"]
+    assert streams[0] is streams[3]
+    assert len({stream.initial_seed() for stream in streams}) == 3
+    assert set(source.state()) == {"seed", "cpu", "cuda:0", "cuda:1"}
+
+    moved = torch.nn.Parameter(torch.zeros(2, device="meta"))
+    optimizer = optimizers()[1]([moved], num_data=10)
+    optimizer.state[moved]["momentum"] = torch.zeros(2)
+    optimizer._follow([moved])
+    assert optimizer.state[moved]["momentum"].device.type == "meta"

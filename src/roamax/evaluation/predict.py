@@ -21,10 +21,13 @@ BATCH_SIZE = 2048
 
 
 class Normal(NamedTuple):
-    """The mean and standard deviation of a regression's predictive distribution, a mixture over draws."""
+    """The mean and standard deviation of a regression's predictive distribution, a mixture over draws.
 
-    mean: np.ndarray
-    std: np.ndarray
+    Both are NumPy arrays, or tensors where `roamax.torch` predicts.
+    """
+
+    mean: Any
+    std: Any
 
 
 def predict(apply_fn: ApplyFn, draws: Draws | Iterable[Params], x: Any, *, batch_size: int = BATCH_SIZE) -> Any:

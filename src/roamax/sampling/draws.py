@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from roamax.errors import FileError, InputError
+from roamax.errors import FileError, InputError, check
 from roamax.host import files
 from roamax.numerics import trees
 from roamax.runs import check_tensors
@@ -61,6 +61,18 @@ class Draws:
             The draws, each of which is read, and checked against its checksum, when it is needed.
         """
         return cls(FolderStore(Path(folder) / "draws", like=like))
+
+    def save(self, folder: str | Path) -> None:
+        """Write the draws to a new folder, for `load`; draws of a run with `out` are in its folder already.
+
+        Args:
+            folder: The folder to write to.
+        """
+        path = Path(folder) / "draws"
+        check(not path.exists(), "folder", "not hold draws yet", str(folder))
+        store = FolderStore(path, self.num_chains)
+        for draw, step in enumerate(self.steps):
+            store.add(trees.stack(self._store.get(chain, draw) for chain in range(self.num_chains)), step)
 
     @property
     def num_chains(self) -> int:

@@ -39,7 +39,9 @@ class L2E(SamplingOptimizer):
         num_data: N, the number of training examples.
         weights: "pretrained", one of `roamax.pretrained.names()`, a safetensors file, or the weights themselves as
             nested dictionaries of arrays.
-        step_size: epsilon; None takes it, like `friction` and `output_scale`, from the weights' card.
+        lr: The learning rate, epsilon = sqrt(lr / num_data) as in `SGHMC`; PyTorch's schedulers may change it.
+        step_size: epsilon, in place of `lr`; with neither, it comes, like `friction` and `output_scale`, from the
+            weights' card.
         friction: C.
         output_scale: The factor of alpha and beta.
         temperature: T; 1 samples the posterior.
@@ -48,8 +50,8 @@ class L2E(SamplingOptimizer):
         generator: The source of noise; None is one seeded by PyTorch's default generator.
     """
 
-    _positive = ("num_data", "step_size", "friction", "output_scale")
-    _copied = ("_generator", "_layers")
+    _positive = ("num_data", "lr", "friction", "output_scale")
+    _copied = ("_noise_source", "_layers")
 
     def __init__(
         self,
@@ -57,6 +59,7 @@ class L2E(SamplingOptimizer):
         *,
         num_data: int,
         weights: MetaParams | str | Path = "pretrained",
+        lr: float | None = None,
         step_size: float | None = None,
         friction: float | None = None,
         output_scale: float | None = None,
@@ -68,6 +71,9 @@ class L2E(SamplingOptimizer):
         found = pretrained.resolve(weights, "l2e", "weights")
         _network.check_mlp(found.meta_params, l2e.WIDTHS, found.source)
         defaults = found.settings(l2e.DEFAULTS, step_size=step_size, friction=friction, output_scale=output_scale)
+        check(lr is None or step_size is None, "lr", "be left out where `step_size` is given", lr)
+        epsilon = defaults.pop("step_size")
+        defaults["lr"] = epsilon**2 * num_data if lr is None else lr
         defaults |= {"num_data": num_data, "temperature": temperature, "weight_decay": weight_decay, "passes": passes}
         super().__init__(params, defaults, generator)
         self._layers = [_Layer.read(found.meta_params[f"layer{i}"]) for i in range(len(l2e.WIDTHS) - 1)]
@@ -78,12 +84,23 @@ class L2E(SamplingOptimizer):
         passes = self.param_groups[-1]["passes"]
         check(passes in (1, 2), "passes", "be 1 or 2", passes)
 
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load the state of another optimizer, to resume from it."""
+        groups = state_dict.get("param_groups", [])
+        # States used to hold epsilon.
+        renamed = [
+            {"lr": group["step_size"] ** 2 * group["num_data"], **group} if "step_size" in group else group
+            for group in groups
+        ]
+        super().load_state_dict({**state_dict, "param_groups": renamed})
+
     def _move(self, group: Group, members: list[torch.Tensor]) -> None:
         for bucket in _buckets(members):
             self._move_together(group, bucket)
 
     def _move_together(self, group: Group, members: list[torch.Tensor]) -> None:
-        epsilon, friction, num_data = group["step_size"], group["friction"], group["num_data"]
+        friction, num_data = group["friction"], group["num_data"]
+        epsilon = math.sqrt(group["lr"] / num_data)
         sizes = [p.numel() for p in members]
         features = self._features(group, members)
         scaled = features * _inverse_rms(features, sizes)

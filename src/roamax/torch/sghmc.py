@@ -62,7 +62,7 @@ class SGHMC(_Momentum):
         num_data: N, the number of training examples.
         lr: The learning rate on the mean loss, as in SGD and `roamax.from_learning_rate`.
         momentum_decay: a, one minus the momentum of SGD.
-        temperature: T; 1 samples the posterior.
+        temperature: T; 1 samples the posterior, less predicts better where that is wide: see docs/pytorch.md.
         weight_decay: The Gaussian prior, relative to the mean loss.
         generator: The source of noise; None is one seeded by PyTorch's default generator.
     """
@@ -74,7 +74,7 @@ class SGHMC(_Momentum):
         num_data: int,
         lr: float = 0.1,
         momentum_decay: float = 0.1,
-        temperature: float = 1.0,
+        temperature: float = 0.05,
         weight_decay: float = 5e-4,
         generator: torch.Generator | None = None,
     ):
@@ -142,8 +142,7 @@ class Cyclical(_Momentum):
         _cycle(self.param_groups[-1])
 
     @property
-    def collect(self) -> bool:
-        """Whether the parameters after the last step are a draw."""
+    def ends_in_draw(self) -> bool:
         group = self.param_groups[0]
         return group["steps"] > 0 and _cycle(group).ends_in_draw(group["steps"])
 
