@@ -7,6 +7,7 @@ import optax
 import pytest
 
 import roamax
+from roamax.errors import InputError
 from targets import gaussian, linear_regression
 
 CHAINS, BURN_IN, STEPS = 64, 1000, 2500
@@ -97,17 +98,27 @@ def test_stationary_moments_at_two_step_sizes_and_temperatures(make, target_name
         assert_moments(draws[i], target, temperature, bias=0.05 / temperature**0.5 if is_minibatch else 0.05)
 
 
-def test_adapted_nuts_reaches_its_target_acceptance():
+def test_adapted_nuts_learns_the_scales_of_a_log_density():
+    """Scales from 0.01 to 100, from a log-density without data: without a mass matrix, 2**10 leapfrog steps are few."""
+    scales = jnp.asarray([0.01, 1.0, 100.0])
+    posterior = roamax.Posterior.from_log_density(lambda theta: -0.5 * jnp.sum((theta / scales) ** 2))
+    sampler = roamax.nuts(posterior)
+    draws = roamax.sample(jax.random.key(0), sampler, jnp.zeros(3), num_samples=300, num_chains=4)
+    np.testing.assert_allclose(draws.positions.std(axis=(0, 1)) / scales, 1, rtol=0.15)
+    assert np.all(roamax.diagnostics.ess(draws) > 300)
+
+
+def test_data_and_log_densities_are_not_confused():
     target = TARGETS["2d"]
-    sampler = roamax.nuts(target.posterior, adaptation_steps=200)
-    state = sampler.init(jax.random.key(0), {"theta": jnp.zeros(2)})
-
-    def step(state, key):
-        state, info = sampler.step(key, state, target.data)
-        return state, info.acceptance
-
-    _, acceptance = jax.jit(lambda s: jax.lax.scan(step, s, jax.random.split(jax.random.key(1), 600)))(state)
-    assert 0.7 < float(acceptance[200:].mean()) < 0.95
+    alone = roamax.Posterior.from_log_density(lambda theta: -jnp.sum(theta["theta"] ** 2))
+    for posterior, data, rule in (
+        (target.posterior, None, "`data` must be given for a posterior with a likelihood; got None."),
+        (alone, target.data, "`data` must be None for a posterior made from its log-density; got arrays."),
+    ):
+        with pytest.raises(InputError) as caught:
+            start = {"theta": jnp.zeros(2)}
+            roamax.sample(jax.random.key(0), roamax.sgld(posterior, step_size=0.1), start, data, num_samples=1)
+        assert str(caught.value) == rule
 
 
 @pytest.mark.parametrize("kernel", ["sghmc", "sgld"])

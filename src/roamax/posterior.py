@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from roamax.errors import check
 from roamax.numerics.trees import leading_length
-from roamax.types import Batch, Params
+from roamax.types import Batch, NoData, Params
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,19 @@ class Posterior:
     log_prior: Callable[[Params], jax.Array]
     num_data: int
 
+    @classmethod
+    def from_log_density(cls, log_density: Callable[[Params], jax.Array]) -> "Posterior":
+        """Make a posterior from its log-density alone, to be sampled with `data=None`.
+
+        Args:
+            log_density: A function of params that returns one number, log p(theta) up to a constant.
+
+        Returns:
+            The posterior, U(theta) = -log_density(theta).
+        """
+        check(callable(log_density), "log_density", "be a function of params", log_density)
+        return cls(_no_likelihood, log_density, num_data=1)
+
     def __post_init__(self) -> None:
         check(callable(self.log_likelihood), "log_likelihood", "be a function of (params, batch)", self.log_likelihood)
         check(callable(self.log_prior), "log_prior", "be a function of params", self.log_prior)
@@ -43,6 +56,10 @@ class Posterior:
 
     def energy(self, params: Params, batch: Batch) -> jax.Array:
         """Return the energy of `params`, estimated from `batch`, on full-data scale."""
+        takes_data = self.log_likelihood is not _no_likelihood
+        given = "None" if isinstance(batch, NoData) else "arrays"
+        check(takes_data or given == "None", "data", "be None for a posterior made from its log-density", given)
+        check(not takes_data or given != "None", "data", "be given for a posterior with a likelihood", given)
         length = leading_length(batch, "batch")
         check(length <= self.num_data, "num_data", f"be at least the length of a batch, {length}", self.num_data)
         log_likelihood = self.log_likelihood(params, batch)
@@ -57,3 +74,7 @@ class Posterior:
     def energy_and_grad(self, params: Params, batch: Batch) -> tuple[jax.Array, Params]:
         """Return the energy and its gradient, both on full-data scale."""
         return jax.value_and_grad(self.energy)(params, batch)
+
+
+def _no_likelihood(params: Params, batch: Batch) -> jax.Array:
+    return jnp.zeros((1,), jnp.result_type(*jax.tree.leaves(params)))

@@ -20,6 +20,12 @@ Schedule: TypeAlias = Callable[[jax.Array], jax.Array]
 Scalar: TypeAlias = float | Schedule
 
 
+class NoData(NamedTuple):
+    """The batch of a run without data: one row of nothing."""
+
+    row: Any
+
+
 class Weights(NamedTuple):
     """The weights of a learned sampler, their card, and their source."""
 

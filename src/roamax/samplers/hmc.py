@@ -15,11 +15,12 @@ from roamax.types import Batch, Info, Key, Params, Sampler, Scalar
 
 
 class HMCState(NamedTuple):
-    """The position, the state of the step-size adaptation, and the number of steps taken."""
+    """The position, the state of the step-size adaptation, the number of steps taken, and the mass matrix's state."""
 
     position: Params
     adaptation: Any
     step: jax.Array
+    mass: Any = ()
 
 
 def hmc(
@@ -73,15 +74,16 @@ def nuts(
 ) -> Sampler:
     """Return HMC that chooses the length of each trajectory itself (Hoffman and Gelman, 2014).
 
-    Requires the full batch (`batch_size=None` in `roamax.sample`). Steps during adaptation never become draws.
+    Requires the full batch (`batch_size=None` in `roamax.sample`). Steps during adaptation never become draws. They adapt
+    the step size and, in windows that double in length as in Stan, a diagonal mass matrix.
 
     Args:
         posterior: The posterior to sample.
         step_size: As in `hmc`, like the other arguments.
-        adaptation_steps: The number of steps during which dual averaging adapts the step size; 0 keeps it fixed.
+        adaptation_steps: The number of steps that adapt step size and mass matrix; 0 keeps both fixed.
         target_acceptance: The acceptance probability that adaptation aims at.
-        inverse_mass_matrix: The diagonal, (d,), or a dense matrix, (d, d), for the raveled parameters; None is the
-            identity.
+        inverse_mass_matrix: The diagonal, (d,), or a dense matrix, (d, d), for the raveled parameters, which is not
+            adapted; None adapts a diagonal.
         temperature: T; 1 samples the posterior.
 
     Returns:
@@ -93,8 +95,11 @@ def nuts(
 
         return blackjax_nuts.build_kernel()
 
+    extra = {"name": "nuts"}
+    if adaptation_steps > 0 and inverse_mass_matrix is None:
+        extra["mass_matrix"] = "adapted in windows"
     return _metropolis(
-        posterior, build, {"name": "nuts"}, step_size, adaptation_steps, target_acceptance, inverse_mass_matrix,
+        posterior, build, extra, step_size, adaptation_steps, target_acceptance, inverse_mass_matrix,
         temperature,
     )  # fmt: skip
 
@@ -116,6 +121,7 @@ def _metropolis(
         raise InputError(f"`adaptation_steps` must be 0 when `step_size` is a schedule; got {adaptation_steps}.")
     check(0 < target_acceptance < 1, "target_acceptance", "be in (0, 1)", target_acceptance)
     temperature_at = as_schedule(temperature, "temperature")
+    adapts_mass = "mass_matrix" in extra
 
     def adaptation() -> tuple[Callable, Callable, Callable]:
         from blackjax.adaptation.step_size import dual_averaging_adaptation
@@ -128,8 +134,9 @@ def _metropolis(
         check(enough, "init_position", "be in single or double precision for nuts", dtype)
         start = adaptation()[0](epsilon_at(jnp.zeros((), jnp.int32)))
         # blackjax's weakly typed scalars would become strongly typed after the first step and compile it twice.
-        start = jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.result_type(x)), start)
-        return HMCState(position, start, jnp.zeros((), jnp.int32))
+        mass = _mass_adaptation()[0](trees.size(position)) if adapts_mass else ()
+        start, mass = jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.result_type(x)), (start, mass))
+        return HMCState(position, start, jnp.zeros((), jnp.int32), mass)
 
     def step(key: Key, state: HMCState, batch: Batch) -> tuple[HMCState, Info]:
         length = trees.leading_length(batch, "batch")
@@ -150,18 +157,33 @@ def _metropolis(
         epsilon = adapted_size if adapts else epsilon_at(state.step)
         dtype = jnp.result_type(*jax.tree.leaves(state.position))
         metric = jnp.ones(trees.size(state.position), dtype) if inverse_mass_matrix is None else inverse_mass_matrix
+        if adapts_mass:
+            metric = state.mass.inverse_mass_matrix.astype(dtype)
 
         def log_density(position: Params) -> jax.Array:
             return -posterior.energy(position, batch) / jnp.asarray(temperature, dtype)
 
         start = start_trajectory(state.position, log_density)
         end, info = build()(key, start, log_density, jnp.asarray(epsilon, dtype), metric)
-        adapted = update(state.adaptation, info.acceptance_rate)
-        adapted = jax.tree.map(
-            lambda new, old: jnp.where(adapting, new.astype(old.dtype), old), adapted, state.adaptation
+        adapted = update(state.adaptation, info.acceptance_rate), state.mass
+        if adapts_mass:
+            adapted = adapt_mass(*adapted, end.position, state.step)
+        adapted, mass = jax.tree.map(
+            lambda new, old: jnp.where(adapting, new.astype(old.dtype), old), adapted, (state.adaptation, state.mass)
         )
         energy = -start.logdensity * jnp.asarray(temperature, dtype)
-        return HMCState(end.position, adapted, state.step + 1), Info(energy, info.acceptance_rate)
+        return HMCState(end.position, adapted, state.step + 1, mass), Info(energy, info.acceptance_rate)
+
+    def adapt_mass(size: Any, mass: Any, position: Params, step: jax.Array) -> tuple[Any, Any]:
+        """Estimate the mass matrix in slow windows; at the end of each, use it, and adapt the step size anew."""
+        from blackjax.adaptation.window_adaptation import build_schedule
+
+        first_size, _, last_size = adaptation()
+        _, observe, estimate = _mass_adaptation()
+        is_slow, ends = jnp.asarray(build_schedule(adaptation_steps))[step]
+        mass = _where(is_slow == 1, observe(mass, position), mass)
+        done = first_size(last_size(size)), estimate(mass)
+        return _where(ends == 1, done, (size, mass))
 
     settings = {
         **extra,
@@ -172,3 +194,13 @@ def _metropolis(
         "temperature": describe(temperature),
     }
     return Sampler(init, step, lambda steps_taken: steps_taken > adaptation_steps, settings)
+
+
+def _mass_adaptation() -> tuple[Callable, Callable, Callable]:
+    from blackjax.adaptation.mass_matrix import mass_matrix_adaptation
+
+    return mass_matrix_adaptation(is_diagonal_matrix=True)
+
+
+def _where(condition: jax.Array, chosen: Any, otherwise: Any) -> Any:
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), chosen, otherwise)

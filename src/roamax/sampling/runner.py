@@ -20,7 +20,7 @@ from roamax.runs import Checkpoint
 from roamax.sampling.batches import BatchSource, batch_source
 from roamax.sampling.chains import ChainKeys, Chains, chain_keys
 from roamax.sampling.draws import Draws, FolderStore, MemoryStore, Store
-from roamax.types import Key, Params, Sampler
+from roamax.types import Key, NoData, Params, Sampler
 
 CHECKPOINT_SECONDS = 30.0
 SEGMENT_SECONDS = 0.5
@@ -34,7 +34,7 @@ def sample(
     key: Key,
     sampler: Sampler,
     init_position: Params | Callable[[Key], Params] | Draws,
-    data: Any,
+    data: Any = None,
     *,
     num_samples: int,
     batch_size: int | None = None,
@@ -58,7 +58,8 @@ def sample(
         init_position: A pytree of arrays from which all chains start, or a function that returns one, called with a
             different key per chain, or the `Draws` of as many chains, each of which resumes from its last draw.
         data: A pytree of arrays with a common leading length (memory-mapped files are streamed), or a function of the
-            step that returns a batch, or an iterator of batches (which cannot be resumed exactly).
+            step that returns a batch, or an iterator of batches (which cannot be resumed exactly), or None for a posterior
+            made by `Posterior.from_log_density`.
         num_samples: The number of draws per chain.
         batch_size: The number of examples per step; None means all data.
         burn_in: The number of steps before the first draw may be taken.
@@ -82,6 +83,7 @@ def sample(
     for name, value, least in (("num_samples", num_samples, 1), ("burn_in", burn_in, 0), ("thinning", thinning, 1),
                                ("num_chains", num_chains, 1)):  # fmt: skip
         check(value == int(value) and value >= least, name, f"be a whole number >= {least}", value)
+    data = NoData(np.zeros((1, 0), np.float32)) if data is None else data
     keys = chain_keys(key, num_chains)
     positions = _initial_positions(init_position, keys.position)
     states = jax.vmap(sampler.init)(keys.state, positions)
