@@ -77,16 +77,16 @@ def draws_of_posteriors(model, loader, temperature):
 
 def methods():
     """Return for each method a function of a network and a loader that returns draws."""
-    from roamax.torch import L2E, SGHMC, sample
+    from roamax.torch import L2E, SGHMC, Cyclical, sample
 
     def ours(*sampler, **settings):
         return lambda model, loader: sample(model, loader, *sampler, num_samples=DRAWS, **settings)
 
     found = {
         "SGD, snapshots": snapshots_of_sgd,
-        "`sample`: `Cyclical`, T = 1": ours(),
-        "`SGHMC`, T = 0.05": ours(SGHMC),
+        "`sample`, by default: `SGHMC`, T = 0.05": ours(),
         "`SGHMC`, T = 1": ours(SGHMC, temperature=1.0),
+        "`Cyclical`, T = 1": ours(Cyclical),
         "`L2E`, T = 1": ours(L2E),
     }
     if not missing("posteriors"):

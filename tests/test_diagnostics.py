@@ -156,6 +156,15 @@ def test_summary_of_draws(draws):
     assert set(result["chain_rhat_share_by_layer"]["params/Dense_0"]) == {"weights", "biases"}
 
 
+def test_scalar_leaves_have_scalar_statistics(draws):
+    column = draws["params"]["Dense_0"]["bias"][:, :, 0]
+    sizes = diagnostics.ess({"scalar": column, "vector": column[:, :, None]})
+    assert sizes["scalar"].shape == ()
+    assert sizes["scalar"] == sizes["vector"][0]
+    assert diagnostics.rhat({"scalar": column})["scalar"].shape == ()
+    assert diagnostics.summary(Draws.from_positions({"scalar": column}))["num_params"] == 1
+
+
 def test_summary_of_too_few_draws_is_nan_not_an_error(draws):
     result = diagnostics.summary(jax.tree.map(lambda leaf: leaf[:1, :1], draws))
     assert np.isnan(result["ess_mean"])

@@ -22,6 +22,7 @@ SHOWS = {
     "equinox_module": [(r"accuracy (\S+),", (0.9, 1.0))],
     "flax_linen": [(r"acc (\S+),", (0.9, 1.0)), (r"sample size (\S+),", (1.0, 10.0))],
     "flax_nnx": [(r"data are: error (\S+),", (0.0, 0.2))],
+    "log_density": [(r"roamax: mu (\S+) ±", (3.9, 4.9)), (r"tau (\S+) ±", (3.0, 4.3))],
     "out_of_distribution": [(r"3 draws: accuracy (\S+) on", (0.9, 1.0)), (r"3 draws.*AUROC (\S+) ", (0.8, 1.0))],
     "own_sampler": [(r"sghmc: variance (\S+),", (1.2, 1.6)), (r"baoab: variance (\S+),", (0.9, 1.1))],
     "own_tasks": [(r"best weights: (\S+)", (0.0, 2.0)), (r"not seen: accuracy (\S+)", (0.0, 1.0))],

@@ -115,9 +115,9 @@ def test_data_and_log_densities_are_not_confused():
         (target.posterior, None, "`data` must be given for a posterior with a likelihood; got None."),
         (alone, target.data, "`data` must be None for a posterior made from its log-density; got arrays."),
     ):
+        sampler = roamax.sgld(posterior, step_size=0.1)
         with pytest.raises(InputError) as caught:
-            start = {"theta": jnp.zeros(2)}
-            roamax.sample(jax.random.key(0), roamax.sgld(posterior, step_size=0.1), start, data, num_samples=1)
+            roamax.sample(jax.random.key(0), sampler, {"theta": jnp.zeros(2)}, data, num_samples=1)
         assert str(caught.value) == rule
 
 

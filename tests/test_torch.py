@@ -319,12 +319,12 @@ def small_network(*layers):
 
 
 def test_sample_predict_and_files(tmp_path):
-    from roamax.torch import SGHMC, Draws, predict, sample
+    from roamax.torch import Draws, predict, sample
 
     data, loader = moons()
     x, y = data.tensors
     model = small_network()
-    draws = sample(model, loader, num_samples=10, num_chains=2, lr=0.5, cycle_length=30,
+    draws = sample(model, loader, optimizers()[2], num_samples=10, num_chains=2, lr=0.5, cycle_length=30,
                    init=lambda model: [layer.reset_parameters() for layer in (model[0], model[2])])  # fmt: skip
     assert (draws.num_chains, draws.num_samples, draws.steps[:2]) == (2, 10, [30, 60])
     last = {name: p.detach().clone() for name, p in model.named_parameters()}
@@ -349,7 +349,7 @@ def test_sample_predict_and_files(tmp_path):
     with pytest.raises(InputError, match=r"`draws` must have the parameters 0\.weight"):
         predict(small_network(torch.nn.Linear(16, 16)), draws, x)
 
-    thinned = sample(model, loader, SGHMC, num_samples=2)
+    thinned = sample(model, loader, num_samples=2)
     assert thinned.steps == [9, 12]
 
 
@@ -378,7 +378,7 @@ def test_batch_normalisation_is_estimated_for_each_draw():
 
     data, loader = moons()
     model = small_network(torch.nn.BatchNorm1d(16))
-    draws = sample(model, loader, num_samples=2, cycle_length=9, lr=0.5)
+    draws = sample(model, loader, num_samples=2, lr=0.5)
     with pytest.raises(InputError, match="`statistics` must be a loader of training batches"):
         predict(model, draws, data.tensors[0])
     before = model[1].running_mean.clone()
@@ -398,7 +398,7 @@ def test_divergence_is_one_line():
 
     _, loader = moons()
     with pytest.raises(roamax.errors.DivergenceError) as caught:
-        sample(small_network(), loader, optimizers()[1], lr=1e38, num_samples=1)
+        sample(small_network(), loader, lr=1e38, num_samples=1)
     assert str(caught.value) == (
         "the chain diverged: parameter 0 of group 0, of shape (16, 2), was not finite after step 6. "
         "Try a smaller `lr` than 1e+38."

@@ -304,7 +304,7 @@ def _statistic(core: Callable[[np.ndarray], np.ndarray], draws: Any, min_samples
     ends = np.cumsum([leaf[0, 0].size for leaf in leaves])[:-1]
     pieces = np.split(np.concatenate(values, axis=-1), ends, axis=-1)
     return treedef.unflatten(
-        [piece.reshape(*piece.shape[:-1], *leaf.shape[2:]) for piece, leaf in zip(pieces, leaves, strict=True)]
+        [piece.reshape((*piece.shape[:-1], *leaf.shape[2:])) for piece, leaf in zip(pieces, leaves, strict=True)]
     )
 
 

@@ -74,8 +74,8 @@ def nuts(
 ) -> Sampler:
     """Return HMC that chooses the length of each trajectory itself (Hoffman and Gelman, 2014).
 
-    Requires the full batch (`batch_size=None` in `roamax.sample`). Steps during adaptation never become draws. They adapt
-    the step size and, in windows that double in length as in Stan, a diagonal mass matrix.
+    Requires the full batch (`batch_size=None` in `roamax.sample`). Steps during adaptation never become draws; they
+    adapt the step size and, in windows that double in length as in Stan, a diagonal mass matrix.
 
     Args:
         posterior: The posterior to sample.

@@ -58,8 +58,8 @@ def sample(
         init_position: A pytree of arrays from which all chains start, or a function that returns one, called with a
             different key per chain, or the `Draws` of as many chains, each of which resumes from its last draw.
         data: A pytree of arrays with a common leading length (memory-mapped files are streamed), or a function of the
-            step that returns a batch, or an iterator of batches (which cannot be resumed exactly), or None for a posterior
-            made by `Posterior.from_log_density`.
+            step that returns a batch, or an iterator of batches (which cannot be resumed exactly), or None for a
+            posterior made by `Posterior.from_log_density`.
         num_samples: The number of draws per chain.
         batch_size: The number of examples per step; None means all data.
         burn_in: The number of steps before the first draw may be taken.

@@ -12,7 +12,7 @@ from roamax.evaluation.predict import BATCH_SIZE, Normal
 from roamax.host.progress import progress_bar
 from roamax.sampling.draws import Draws
 from roamax.torch.optimizer import SamplingOptimizer
-from roamax.torch.sghmc import Cyclical
+from roamax.torch.sghmc import SGHMC, Cyclical
 
 CYCLE_EPOCHS = 2
 """The default length of a cycle of `Cyclical`, in epochs."""
@@ -22,7 +22,7 @@ Loss = Callable[[Any, torch.Tensor], torch.Tensor]
 def sample(
     model: torch.nn.Module,
     loader: Iterable[Any],
-    sampler: Callable[..., SamplingOptimizer] = Cyclical,
+    sampler: Callable[..., SamplingOptimizer] = SGHMC,
     *,
     num_samples: int = 20,
     burn_in: int | None = None,
@@ -41,7 +41,7 @@ def sample(
     Args:
         model: The network. It is trained in place, on the device that it is on, in training mode.
         loader: Batches (inputs, targets), such as a `torch.utils.data.DataLoader`, to be iterated once per epoch.
-        sampler: `Cyclical`, `SGHMC`, `L2E`, or another function of parameters that returns a sampling optimizer.
+        sampler: `SGHMC`, `Cyclical`, `L2E`, or another function of parameters that returns a sampling optimizer.
         num_samples: The number of draws per chain.
         burn_in: The number of steps before the first draw may be taken; None takes as many as the draws do, or none
             for `Cyclical`.
