@@ -43,6 +43,19 @@ class CyclicalCosine:
 
 
 @dataclass(frozen=True)
+class CosineToConstant:
+    """The schedule that falls from `peak` to `end` along a cosine in `steps` steps, and stays there."""
+
+    peak: float
+    end: float
+    steps: int
+
+    def __call__(self, step: jax.Array) -> jax.Array:
+        cosine = jnp.cos(0.5 * math.pi * jnp.minimum(step / self.steps, 1.0)) ** 2
+        return self.end + (self.peak - self.end) * cosine
+
+
+@dataclass(frozen=True)
 class Cycle:
     """Cycles of `length` steps that first explore, then sample, with `draws` draws per cycle.
 

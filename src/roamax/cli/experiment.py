@@ -27,6 +27,7 @@ def experiment(
     seeds: int = 3,
     weights: Annotated[Words, tyro.conf.arg(metavar="METHOD=FILE ...")] = (),
     problems: Annotated[Words, tyro.conf.arg(metavar="NAME ...")] = (),
+    steps: Annotated[tuple[int, ...], tyro.conf.arg(metavar="N ...")] = (),
     engine: Engine = "local",
     address: Address = None,
     workers: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: one per core)")] = None,
@@ -45,6 +46,8 @@ def experiment(
         roamax experiment ood --out results/ood --chains results/chains
         roamax experiment transfer --out results/mine \\
             --weights L2E=runs/meta/weights.safetensors
+        roamax experiment transfer --problems mnist_mlp --steps 2000 10000 \\
+            --out results/transfer
 
     Args:
         name: A name that `roamax experiment list` shows.
@@ -54,6 +57,7 @@ def experiment(
         seeds: Number of seeds, starting from --seed.
         weights: Weights for learned methods, instead of the pretrained ones.
         problems: Run only these problems, such as cifar10.
+        steps: Lengths of runs in steps, for tune and transfer, which tune methods to each.
         engine: Where chains run: in processes of this machine, or as tasks of a Ray cluster.
         workers: Local processes that run chains, each on its own core; 1 runs them in this process.
     """
@@ -79,6 +83,7 @@ def experiment(
         seed=seed,
         weights=files,
         problems=problems,
+        steps=steps,
         engine=engine,
         address=address,
         workers=workers,

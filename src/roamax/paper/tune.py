@@ -1,42 +1,50 @@
-"""Hyperparameters of every method by the paper's search, on validation data only."""
+"""The settings of every tuned method, searched for on validation data only.
 
-from roamax.paper.framework.comparison import LENGTH, Comparison, Value, exceeds
+`tuned` in the data of its results are the winners, in the form of the file `tuned.json` of problems.
+"""
+
+from roamax.paper.framework.comparison import LENGTH, Comparison, Value
 from roamax.paper.framework.lab import Lab
-from roamax.paper.framework.problems import PAPER, SCALES, Hyper, axes
+from roamax.paper.framework.problems import PAPER, SCALES, Hyper
 from roamax.paper.framework.results import Findings
-from roamax.paper.framework.search import search
+from roamax.paper.framework.search import AXES, search
 
-METHODS = ("DE", "SGHMC", "cSGMCMC", "L2E")
+PROBLEMS = ("mnist_mlp", "fashion_mnist")
+"""The problems at cpu scale, unless others are named."""
 NLL = "validation NLL"
-COLUMNS = (LENGTH, "momentum decay", "weight decay", NLL)
-REMARK = "The paper's epsilon² for L2E is for weights whose outputs have another scale than those that ship."
+AXIS_LABELS = {
+    "learning_rate": LENGTH,
+    "epsilon_squared": LENGTH,
+    "momentum_decay": "momentum decay",
+    "weight_decay": "weight decay",
+    "temperature": "T",
+    "members": "members",
+    "cycles": "cycles",
+    "scale": "scale",
+}
+COLUMNS = (*dict.fromkeys(AXIS_LABELS.values()), "trials", NLL)
 
 
 def run(lab: Lab) -> Findings:
-    """Search with the first seed; L2E is searched too, though elsewhere it has the settings of its card."""
-    rows, trials = {}, {}
-    problems = lab.problems(*(lab.only or ["fashion_mnist"] if lab.scale == "cpu" else SCALES[lab.scale]))
+    """Search with the first seed."""
+    rows, trials, winners = {}, {}, {}
+    problems = lab.problems(*(lab.only or PROBLEMS if lab.scale == "cpu" else SCALES[lab.scale]))
     for problem in problems:
-        for name, found in search(lab, problem, METHODS).items():
+        for name, found in search(lab, problem, tuple(AXES)).items():
             trials[f"{problem.label}, {name}"] = [trial._asdict() for trial in found]
-            rows[problem.label, name] = _row(name, found[0].hyper) | {NLL: Value(found[0].nll)}
+            winners.setdefault(problem.tuned_as, {}).setdefault(str(problem.steps), {})[name] = found[0].hyper
+            rows[problem.label, name] = _row(found[0].hyper) | {"trials": Value(len(found)), NLL: Value(found[0].nll)}
     labels = [problem.label for problem in problems]
     paper = {
-        (problem.label, name): _row(name, hyper)
+        (problem.label, name): _row(hyper)
         for problem in PAPER.values()
         for name, hyper in problem.hyper.items()
-        if problem.label in labels and name in METHODS
+        if problem.label in labels and name in AXES
     }
-    claims = {
-        f"On {label}, L2E at its best has a lower NLL than {rival} at its best": exceeds(
-            rows[label, rival][NLL], rows[label, "L2E"][NLL]
-        )
-        for label in labels
-        for rival in METHODS[:-1]
-    }
-    table = Comparison("Best on validation data", ("Data set", "Method"), COLUMNS, rows, paper, "rows", {NLL: "min"}, 7)
-    return Findings({"tuned": table}, {}, {"trials": trials}, claims, [REMARK] if paper else [], seeds=1)
+    title = "Best on validation data"
+    table = Comparison(title, ("Task", "Method"), COLUMNS, rows, paper, "rows", {NLL: "min"}, 4, "g")
+    return Findings({"tuned": table}, {}, {"trials": trials, "tuned": winners}, seeds=1)
 
 
-def _row(name: str, hyper: Hyper) -> dict[str, Value]:
-    return {column: Value(hyper[axis]) for column, axis in zip(COLUMNS, axes(name), strict=False)}
+def _row(hyper: Hyper) -> dict[str, Value]:
+    return {label: Value(hyper[axis]) for axis, label in AXIS_LABELS.items() if axis in hyper}

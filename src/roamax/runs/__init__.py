@@ -3,6 +3,7 @@
 from roamax.runs.checkpoint import (
     Checkpoint,
     check_tensors,
+    cpu_seconds_taken,
     load_checkpoint,
     read_pointer,
     read_state,
@@ -18,6 +19,7 @@ __all__ = [
     "check_same",
     "check_tensors",
     "claim",
+    "cpu_seconds_taken",
     "fingerprint",
     "load_checkpoint",
     "provenance",

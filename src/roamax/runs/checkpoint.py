@@ -12,22 +12,24 @@ import numpy as np
 from roamax.errors import FileError
 from roamax.host import files
 
-POINTER = ("file", "sha256", "step", "seconds", "best_loss", "inner_gradients", "slots")
+POINTER = ("file", "sha256", "step", "seconds", "cpu_seconds", "best_loss", "inner_gradients", "slots")
 """The fields of `checkpoint.json`; the last three are for meta-training."""
 
 
 class Checkpoint(NamedTuple):
-    """The state of a run after `step` steps, and the seconds they took."""
+    """The state of a run after `step` steps, the seconds they took, and the CPU time, without compilation."""
 
     state: Any
     step: int
     seconds: float
+    cpu_seconds: float = 0.0
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint, replacing the previous one."""
     leaves = {str(i): np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(checkpoint.state))}
-    write_state(folder, leaves, {"step": checkpoint.step, "seconds": checkpoint.seconds})
+    facts = {"step": checkpoint.step, "seconds": checkpoint.seconds, "cpu_seconds": checkpoint.cpu_seconds}
+    write_state(folder, leaves, facts)
 
 
 def load_checkpoint(folder: Path, like: Any) -> Checkpoint | None:
@@ -39,7 +41,9 @@ def load_checkpoint(folder: Path, like: Any) -> Checkpoint | None:
     leaves, treedef = jax.tree.flatten(like)
     check_tensors(path, tensors, {str(i): leaf for i, leaf in enumerate(leaves)})
     restored = [tensors[str(i)] for i in range(len(leaves))]
-    return Checkpoint(jax.tree.unflatten(treedef, restored), pointer["step"], pointer["seconds"])
+    return Checkpoint(
+        jax.tree.unflatten(treedef, restored), pointer["step"], pointer["seconds"], pointer["cpu_seconds"]
+    )
 
 
 def write_state(folder: Path, tensors: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
@@ -60,11 +64,12 @@ def read_pointer(folder: Path) -> dict[str, Any] | None:
     path = folder / "checkpoint.json"
     if not path.exists():
         return None
-    pointer = files.read_sealed(path, POINTER)
-    name, step, seconds = (pointer.get(field) for field in ("file", "step", "seconds"))
+    # Files from earlier versions have no CPU time.
+    pointer = {"cpu_seconds": 0.0, **files.read_sealed(path, POINTER)}
+    name, step, *times = (pointer.get(field) for field in ("file", "step", "seconds", "cpu_seconds"))
     is_ours = files.is_plain_name(name) and re.fullmatch(r"step-0*(\d+)\.safetensors", str(name))
     good = is_ours and files.is_whole(step) and int(is_ours[1]) == step and isinstance(pointer.get("sha256"), str)
-    if not good or not isinstance(seconds, int | float) or not math.isfinite(seconds):
+    if not good or not all(isinstance(number, int | float) and math.isfinite(number) for number in times):
         raise FileError(
             f"{path} is damaged: it does not point to a checkpoint. Remove the folder {folder} to start anew."
         )
@@ -91,3 +96,9 @@ def seconds_taken(folder: Path) -> float | None:
     """Return the seconds that a run took up to the checkpoint in its state folder, or None if there is none yet."""
     pointer = read_pointer(folder)
     return None if pointer is None else float(pointer["seconds"])
+
+
+def cpu_seconds_taken(folder: Path) -> float | None:
+    """Return the CPU seconds of a run's steps, without compilation, as `seconds_taken` does for the time."""
+    pointer = read_pointer(folder)
+    return None if pointer is None else float(pointer["cpu_seconds"])

@@ -1,17 +1,16 @@
 """Deep ensembles (Lakshminarayanan et al., 2017): members trained by optax, each of which is a draw."""
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 
-from roamax.errors import InputError, check
+from roamax.errors import InputError, check, lookup
 from roamax.numerics import trees
 from roamax.posterior import Posterior
 from roamax.schedules import CyclicalCosine, as_schedule, describe
-from roamax.types import Batch, Info, Key, Params, Sampler
+from roamax.types import Batch, Info, Key, Params, Sampler, Scalar
 
 
 class EnsembleState(NamedTuple):
@@ -28,13 +27,14 @@ def ensemble(
     member_steps: int,
     init: Callable[[Key], Params] | None = None,
     optimizer: Any = None,
-    learning_rate: float = 0.1,
+    learning_rate: Scalar = 0.1,
     momentum: float = 0.9,
     temperature: float = 0.0,
 ) -> Sampler:
     """Return a sampler that trains one member after another, each for `member_steps` on the mean energy U / N.
 
-    The default optimizer is SGD with momentum and a cosine decay of the learning rate to 0. Each member starts from
+    The default optimizer is SGD with momentum and a cosine decay of the learning rate to 0; "adam" is Adam with the
+    same decay, and with one member the usual way to train a single network. Each member starts from
     `init(key)`; without `init` it starts where the last one ended, with the optimizer reset: a snapshot ensemble.
     Each trained member is a draw, so `roamax.sample` needs neither burn-in nor thinning, and `num_samples` is the
     number of members.
@@ -46,10 +46,11 @@ def ensemble(
         posterior: The posterior whose energy is minimised.
         member_steps: The number of steps per member.
         init: A function that draws the initial position of a member from a key.
-        optimizer: An optax transformation; None for SGD.
-        learning_rate: The initial learning rate of SGD on the mean energy.
-        momentum: The momentum of SGD.
-        temperature: T; must be 0 with a custom `optimizer`.
+        optimizer: None for SGD, "adam", or an optax transformation, which has its own learning rate.
+        learning_rate: The initial learning rate on the mean energy, which decays to 0 along a cosine, or a schedule
+            of a member's steps, which is taken as it is.
+        momentum: The momentum of SGD, or the decay of Adam's average of gradients.
+        temperature: T; must be 0 with any `optimizer` but SGD.
 
     Returns:
         The sampler.
@@ -59,13 +60,18 @@ def ensemble(
     check(
         member_steps == int(member_steps) and member_steps >= 1, "member_steps", "be a whole number >= 1", member_steps
     )
-    check(math.isfinite(learning_rate) and learning_rate > 0, "learning_rate", "be a finite number > 0", learning_rate)
+    as_schedule(learning_rate, "learning_rate")
     check(0 <= momentum < 1, "momentum", "be in [0, 1)", momentum)
     as_schedule(temperature, "temperature", positive=False)
     if optimizer is not None and temperature > 0:
         raise InputError(f"`temperature` must be 0 with a custom `optimizer`; got {temperature}.")
-    rate_at = CyclicalCosine(learning_rate, int(member_steps))
-    transform = optimizer if optimizer is not None else optax.sgd(cast(Any, rate_at), momentum or None)
+    rate_at = learning_rate if callable(learning_rate) else CyclicalCosine(learning_rate, int(member_steps))
+    if optimizer is None:
+        transform = optax.sgd(cast(Any, rate_at), momentum or None)
+    elif isinstance(optimizer, str):
+        transform = lookup({"adam": optax.adam}, optimizer, "optimizer")(cast(Any, rate_at), b1=momentum)
+    else:
+        transform = optimizer
 
     def start(position: Params, step: jax.Array) -> EnsembleState:
         return EnsembleState(position, transform.init(position), step)
@@ -84,7 +90,9 @@ def ensemble(
         energy, gradient = posterior.energy_and_grad(state.position, batch)
         gradient = trees.linear((1 / posterior.num_data, gradient))
         if temperature > 0:
-            scale = jnp.sqrt(2 * (1 - momentum) * temperature / (posterior.num_data * rate_at(state.step)))
+            scale = jnp.sqrt(
+                2 * (1 - momentum) * temperature / (posterior.num_data * rate_at(state.step % member_steps))
+            )
             gradient = trees.linear((1.0, gradient), (scale, trees.normal_like(noise_key, gradient)))
         updates, optimizer_state = transform.update(gradient, state.optimizer, state.position)
         position = optax.apply_updates(state.position, updates)
@@ -94,8 +102,8 @@ def ensemble(
         "name": "ensemble",
         "member_steps": member_steps,
         "restarts": init is not None,
-        "optimizer": "sgd" if optimizer is None else describe(optimizer.update),
-        "learning_rate": learning_rate,
+        "optimizer": "sgd" if optimizer is None else describe(getattr(optimizer, "update", optimizer)),
+        "learning_rate": describe(learning_rate),
         "momentum": momentum,
         "temperature": temperature,
     }

@@ -180,15 +180,17 @@ class _Run(NamedTuple):
         pending = [draw_step for draw_step in self.draw_steps if draw_step > start.step]
         step, length = start.step, 1
         saved_at = time.monotonic()
-        started = saved_at - start.seconds
+        started, used = saved_at - start.seconds, start.cpu_seconds
         while pending:
-            begun = time.monotonic()
+            begun, begun_cpu = time.monotonic(), time.process_time()
             stop = chains.advance(step, min(pending[0], step + length))
             diverged = chains.divergence(stop)
             if diverged:
                 raise DivergenceError(f"{diverged} {ADVICE} {len(store.steps)} draws per chain were collected before.",
                                       Draws(store))  # fmt: skip
             taken = time.monotonic() - begun
+            # The first segment compiles the step.
+            used += time.process_time() - begun_cpu if step > start.step else 0.0
             length = stop - step + 1 if taken > SEGMENT_SECONDS else length * 2
             # The clock may stand still, as when a virtual machine is suspended.
             rate = (stop - step) / max(taken, 1e-9)
@@ -199,7 +201,7 @@ class _Run(NamedTuple):
             stops = interrupted()
             is_due = stops or time.monotonic() - saved_at > self.checkpoint_seconds
             if state_folder is not None and (is_due or not pending):
-                runs.save_checkpoint(state_folder, Checkpoint(chains.states, step, time.monotonic() - started))
+                runs.save_checkpoint(state_folder, Checkpoint(chains.states, step, time.monotonic() - started, used))
                 saved_at = time.monotonic()
             if stops:
                 raise KeyboardInterrupt

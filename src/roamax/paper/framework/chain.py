@@ -62,6 +62,11 @@ class Chain(NamedTuple):
     """The seconds that had gone into files before they were first used here."""
 
     @property
+    def cpu_seconds(self) -> float:
+        """The CPU seconds of its steps, without compilation."""
+        return runs.cpu_seconds_taken(self.folder / "state") or 0.0
+
+    @property
     def labels(self) -> np.ndarray:
         """The labels of the test set."""
         return np.asarray(self.task.test[1])
@@ -153,6 +158,7 @@ def prepare(setup: Setup, seed: int, home: Path) -> tuple[TaskSpec, Task, Method
         sampling_part = sampler["cycle_length"] - round(sampler["exploration_ratio"] * sampler["cycle_length"])
         taken = method._replace(thinning=sampling_part)
     settings = [dataclasses.asdict(spec), sampler, *taken[2:], bool(setup.hyper.get("augment"))]
+    settings += [setup.hyper["scale"]] if "scale" in setup.hyper else []
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
     return spec, task, method, home / f"{_slug(spec.data)}-{_slug(method.name)}-{digest}-seed{seed}"
 
@@ -179,6 +185,7 @@ def _run(setup: Setup, seed: int, home: Path, progress: bool | None, spared: dic
         about={"task": dataclasses.asdict(spec)},
         progress=progress,
     )
+    draws = methods.finished(setup.name, jax.random.key(seed), setup.problem, setup.hyper, draws)
     return Chain(setup.problem, task, method, draws, folder, spared)
 
 

@@ -92,6 +92,8 @@ class Comparison:
     compared: Literal["columns", "rows"] = "columns"
     better: Mapping[str, str] = field(default_factory=dict)
     digits: int = 3
+    style: str = "f"
+    """How numbers are written: "f" with that many decimals, "g" with that many digits."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the comparison ready for JSON."""
@@ -99,7 +101,7 @@ class Comparison:
             side: [{"row": key, "values": dict(row)} for key, row in rows.items()]
             for side, rows in (("rows", self.rows), ("paper", self.paper))
         }
-        plain = {name: getattr(self, name) for name in ("title", "heads", "columns", "compared", "digits")}
+        plain = {name: getattr(self, name) for name in ("title", "heads", "columns", "compared", "digits", "style")}
         return plain | {"better": dict(self.better)} | sides
 
     @classmethod
@@ -158,7 +160,7 @@ class Comparison:
         found: dict[tuple[Key, str], Cell] = {}
         for _, better, places in self._groups(rows):
             values = [rows[key].get(column) for key, column in places]
-            found |= zip(places, cells(values, f".{self.digits}f", better), strict=True)
+            found |= zip(places, cells(values, f".{self.digits}{self.style}", better), strict=True)
         return found
 
     def _groups(self, rows: Rows) -> Iterator[tuple[str, str | None, Places]]:

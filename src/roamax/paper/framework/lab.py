@@ -38,18 +38,25 @@ class Lab:
     progress: bool | None = None
     only: Sequence[str] = ()
     """The only problems to run; all of an experiment's if empty."""
+    steps: Sequence[int] = ()
+    """The lengths of runs, in steps; each problem's own if empty."""
     workers: Workers = field(default_factory=Here)
     notes: list[str] = field(default_factory=list)
     spared: dict[Path, float] = field(default_factory=dict)
     """The seconds that had gone into existing results before they were first used here."""
 
     def problems(self, *names: str) -> list[Problem]:
-        """Return the problems of the scale whose data are installed; a note says how to get the others."""
+        """Return the problems of the scale whose data are installed, in each length; notes name the others."""
         known = lookup(SCALES, self.scale, "scale")
         for name in self.only:
             lookup(known, name, "problems")
-        wanted = [name for name in names if name in known and name in (self.only or names)]
-        return [known[name] for name in wanted if self.attempt(known[name].task.build)]
+        here = [name for name in names if name in known]
+        for name in here:
+            if name not in (self.only or names):
+                self.note(f"{known[name].label}: not run.")
+        wanted = [known[name] for name in here if name in (self.only or names)]
+        installed = [problem for problem in wanted if self.attempt(problem.task.build)]
+        return [problem.lasting(steps) for problem in installed for steps in self.steps or (problem.steps,)]
 
     def setup(self, problem: Problem, name: str, **changed: Any) -> Setup:
         """Return the setup of a method's chains on a problem; `changed` overrides the problem's settings."""

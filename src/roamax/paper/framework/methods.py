@@ -1,4 +1,9 @@
-"""The methods that experiments compare, by their names in the paper's tables, within the budget of a problem."""
+"""The methods that experiments compare, by their names in the paper's tables, within the budget of a problem.
+
+Besides the samplers of the registry, these are ways to use one run of Adam: `Adam`, one network; `Adam DE`, an ensemble
+of such networks, which divide the steps; `snapshots`, positions along one run, each at the end of a cosine cycle or, of
+a single cycle, in its last part; and `SWAG`.
+"""
 
 import dataclasses
 import math
@@ -8,11 +13,14 @@ from roamax import pretrained
 from roamax.errors import InputError, lookup
 from roamax.evaluation.compare import Method
 from roamax.paper.framework.problems import Hyper, Problem
+from roamax.paper.framework.swag import swag
 from roamax.samplers.ensemble import ensemble
 from roamax.samplers.learned.l2e import DEFAULTS
 from roamax.samplers.registry import RECORDS, Record, Terms
+from roamax.sampling.draws import Draws
+from roamax.schedules import CosineToConstant
 from roamax.tasks import Task, TaskSpec
-from roamax.types import Sampler
+from roamax.types import Key, Sampler
 
 LEARNED: dict[str, tuple[Record, str]] = {
     **{
@@ -24,6 +32,11 @@ LEARNED: dict[str, tuple[Record, str]] = {
     "Small L2E": (RECORDS["l2e"], "l2e-small"),
 }
 """Learned samplers, each with its weights."""
+EXPLORATION_RATIO = 0.8
+TAIL = 0.3
+"""The part of a run of Adam from which several positions are taken."""
+SWAG_SNAPSHOTS, SWAG_RATE = 20, 0.2
+"""The number of positions in the tail, and its constant rate, as a fraction of the first."""
 
 
 def task_of(problem: Problem, hyper: Hyper) -> TaskSpec:
@@ -34,7 +47,10 @@ def task_of(problem: Problem, hyper: Hyper) -> TaskSpec:
 def method(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
     """Return the method of that name on a problem, with hyperparameters in the terms of `problems`."""
     records = {r.method: r for r in RECORDS.values() if r.learning_rates is not None or r.draws == "cycle"}
-    record = lookup({**records, **{label: learned for label, (learned, _) in LEARNED.items()}}, name, "method")
+    learned = {label: record for label, (record, _) in LEARNED.items()}
+    record = lookup({**records, **learned, **dict.fromkeys(ADAM)}, name, "method")
+    if record is None:
+        return ADAM[name](name, problem, task, hyper)
     if record.draws == "cycle":
         return _in_cycles(name, problem, task, hyper, record)
     if record.family is not None:
@@ -42,34 +58,88 @@ def method(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
     if record.draws == "step":
         settings = {**record.settings(_terms(hyper)), "temperature": hyper.get("temperature", 1.0)}
         return _in_turn(name, problem, task, record.load()(task.posterior, **settings))
-    return _ensemble(name, problem, task, hyper)
+    return _members(name, problem, task, hyper)
 
 
-def _ensemble(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
+def finished(name: str, key: Key, problem: Problem, hyper: Hyper, draws: Draws) -> Draws:
+    """Return the draws of a method, given the positions that its sampler collected."""
+    if name != "SWAG":
+        return draws
+    return swag(key, draws, num_samples=problem.draws, scale=hyper["scale"])
+
+
+def _members(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
+    """Return an ensemble by SGD; with `members`, its size, and without `momentum_decay`, by Adam."""
     epoch = task.posterior.num_data // task.batch_size
-    steps = hyper["epochs"] * epoch if "epochs" in hyper else problem.steps // problem.members
-    sampler = ensemble(
-        task.posterior,
-        member_steps=steps,
-        init=task.init,
-        learning_rate=hyper["learning_rate"],
-        momentum=1 - hyper["momentum_decay"],
-    )
-    return Method(name, sampler, problem.members, batch_size=task.batch_size)
+    members = hyper.get("members", problem.members)
+    steps = hyper["epochs"] * epoch if "epochs" in hyper else problem.steps // members
+    sampler = ensemble(task.posterior, member_steps=steps, init=task.init, **_optimizer(hyper))
+    return Method(name, sampler, members, batch_size=task.batch_size)
+
+
+def _one(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
+    return _members(name, problem, task, {**hyper, "members": 1})
+
+
+def _snapshots(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
+    cycles = hyper["cycles"]
+    sampler = ensemble(task.posterior, member_steps=problem.steps // cycles, **_optimizer(hyper))
+    if cycles == 1:
+        return _in_tail(name, problem, task, sampler, problem.draws)
+    kept = _kept_cycles(problem, cycles)
+    return Method(name, sampler, kept, (cycles - kept) * (problem.steps // cycles), batch_size=task.batch_size)
+
+
+def _swag(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
+    peak = hyper["learning_rate"]
+    rate = CosineToConstant(peak, SWAG_RATE * peak, round((1 - TAIL) * problem.steps))
+    sampler = ensemble(task.posterior, member_steps=problem.steps, optimizer="adam", learning_rate=rate)
+    return _in_tail(name, problem, task, sampler, SWAG_SNAPSHOTS)
+
+
+ADAM = {"Adam": _one, "Adam DE": _members, "snapshots": _snapshots, "SWAG": _swag}
+
+
+def _optimizer(hyper: Hyper) -> dict[str, Any]:
+    """Return SGD where a momentum decay is tuned, otherwise Adam."""
+    if "momentum_decay" in hyper:
+        return {"learning_rate": hyper["learning_rate"], "momentum": 1 - hyper["momentum_decay"]}
+    return {"learning_rate": hyper["learning_rate"], "optimizer": "adam"}
+
+
+def _in_tail(name: str, problem: Problem, task: Task, sampler: Sampler, draws: int) -> Method:
+    """Return positions in equal distances over the last part of a run."""
+    thinning = max(1, int(TAIL * problem.steps) // draws)
+    anywhere = sampler._replace(collect=None)
+    return Method(name, anywhere, draws, problem.steps - draws * thinning, thinning, task.batch_size)
+
+
+def _kept_cycles(problem: Problem, cycles: int) -> int:
+    """Return the number of cycles that end after the burn-in."""
+    return cycles - problem.burn_in // (problem.steps // cycles)
 
 
 def _in_cycles(name: str, problem: Problem, task: Task, hyper: Hyper, record: Record) -> Method:
     settings: dict[str, Any] = {"temperature": hyper.get("temperature", 1.0)}
     if record.learning_rates is None:
         settings |= record.cycles(problem.steps, problem.draws)
+        draws, kept = problem.draws, problem.draws // settings.get("draws_per_cycle", 1)
     else:
-        # All steps are a whole number of cycles, the last of which give one draw each.
-        cycle = max(length for length in range(1, problem.thinning + 1) if problem.steps % length == 0)
-        settings |= record.settings(_terms(hyper))
-        settings |= {"cycle_length": cycle, "exploration_ratio": hyper["exploration_ratio"]}
+        ratio = hyper.get("exploration_ratio", EXPLORATION_RATIO)
+        settings |= record.settings(_terms(hyper)) | {"exploration_ratio": ratio}
+        if "cycles" in hyper:
+            kept = _kept_cycles(problem, hyper["cycles"])
+            per_cycle = max(1, problem.draws // kept)
+            settings |= {"cycle_length": problem.steps // hyper["cycles"], "draws_per_cycle": per_cycle}
+            draws = kept * per_cycle
+        else:
+            # All steps are a whole number of cycles, the last of which give one draw each.
+            lengths = range(1, problem.thinning + 1)
+            settings["cycle_length"] = max(length for length in lengths if problem.steps % length == 0)
+            draws = kept = problem.draws
     sampler = record.load()(task.posterior, **settings)
-    drawing = problem.draws // settings.get("draws_per_cycle", 1) * settings["cycle_length"]
-    return Method(name, sampler, problem.draws, problem.steps - drawing, batch_size=task.batch_size)
+    burn_in = problem.steps - kept * settings["cycle_length"]
+    return Method(name, sampler, draws, burn_in, batch_size=task.batch_size)
 
 
 def _learned(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:

@@ -1,13 +1,16 @@
 """The problems of the paper at two scales: task, numbers of steps and draws, and each method's hyperparameters.
 
-Hyperparameters are in the paper's terms: `epsilon_squared` is its step size, or `learning_rate` for a deep ensemble;
+Hyperparameters are in the paper's terms: `epsilon_squared` is its step size, or `learning_rate` for an optimizer;
 `momentum_decay` is epsilon C (of L2E: C itself); `weight_decay` multiplies |theta|^2 / 2, which is added to the mean
 loss.
 """
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from roamax.errors import check
 from roamax.tasks import TaskSpec
 
 Hyper = Mapping[str, Any]
@@ -15,9 +18,10 @@ IMAGES = ("fashion_mnist", "cifar10", "cifar100", "tiny_imagenet")
 """The image data of the paper's tables."""
 
 
-def axes(name: str) -> tuple[str, str, str]:
-    """Return the names of the hyperparameters that are tuned for a method."""
-    return "learning_rate" if name == "DE" else "epsilon_squared", "momentum_decay", "weight_decay"
+TUNED: dict[str, dict[str, dict[str, Hyper]]] = json.loads(Path(__file__).with_name("tuned.json").read_text())
+"""The settings that searches found on validation data, by problem, number of steps and method. Those of `roamax
+experiment tune` are copied from `data`, `tuned` of its results.json. Settings that lack an axis of `search` are from
+before that axis was searched."""
 
 
 class Problem(NamedTuple):
@@ -29,19 +33,40 @@ class Problem(NamedTuple):
     draws: int
     thinning: int
     members: int
-    """Members of a deep ensemble, among which the steps are divided."""
+    """Members of a deep ensemble, among which the steps are divided, unless their number is tuned."""
     hyper: Mapping[str, Hyper]
+    tuned_as: str = ""
+    """Its name in `TUNED`."""
 
     @property
     def steps(self) -> int:
         """The number of minibatch gradients per method."""
         return self.burn_in + self.draws * self.thinning
 
+    def lasting(self, steps: int) -> "Problem":
+        """Return the problem with another number of steps, divided in the same way, and the settings tuned to it."""
+        if steps == self.steps:
+            return self
+        thinning = self.thinning * steps // self.steps
+        check(thinning >= 1, "steps", f"be at least {-(-self.steps // self.thinning)} on {self.label}", steps)
+        return self._replace(
+            label=f"{self.label}, {steps:,} steps",
+            burn_in=steps - self.draws * thinning,
+            thinning=thinning,
+            hyper=TUNED.get(self.tuned_as, {}).get(str(steps), {}),
+        )
+
 
 def _tuned(tuned: Mapping[str, tuple[float, float, float]], **more: Hyper) -> dict[str, Hyper]:
-    """Return each method's hyperparameters, given in the order of `axes`, and `more` of them by method."""
+    """Return the paper's hyperparameters of each method: step size or learning rate, momentum and weight decay."""
     return {
-        name: {**dict(zip(axes(name), numbers, strict=True)), **more.get(name, {})} for name, numbers in tuned.items()
+        name: {
+            "learning_rate" if name == "DE" else "epsilon_squared": length,
+            "momentum_decay": momentum_decay,
+            "weight_decay": weight_decay,
+            **more.get(name, {}),
+        }
+        for name, (length, momentum_decay, weight_decay) in tuned.items()
     }
 
 
@@ -104,69 +129,36 @@ PAPER = {
 """The hyperparameters of the paper's appendix: 40,960 images, 100 epochs of burn-in, one draw per 50 epochs."""
 
 
-def _cpu(
-    label: str,
-    task: TaskSpec,
-    tuned: Mapping[str, tuple[float, float, float]],
-    steps: tuple[int, int, int, int] = (500, 10, 150, 4),
-) -> Problem:
-    """Return a problem with each method's hyperparameters that were searched for, in the order of `axes`.
-
-    `steps` are burn-in, draws, thinning and members.
-    """
-    burn_in, draws, thinning, members = steps
-    hyper = _tuned(tuned, cSGMCMC={"exploration_ratio": 0.8})
-    return Problem(label, task, burn_in, draws, thinning, members, hyper)
+def _cpu(label: str, task: TaskSpec, tuned_as: str, steps: tuple[int, int, int, int] = (500, 10, 150, 4)) -> Problem:
+    """Return a problem with the settings that were searched for; `steps` are burn-in, draws, thinning and members."""
+    problem = Problem(label, task, *steps, hyper={}, tuned_as=tuned_as)
+    return problem._replace(hyper=TUNED.get(tuned_as, {}).get(str(problem.steps), {}))
 
 
 def _halved(data: str, model: str, batch_size: int = 128, **options: Any) -> TaskSpec:
     return TaskSpec(data, model, options, halve=True, train_size=40960, batch_size=batch_size)
 
 
-_RESNET = {"DE": (0.03, 0.1, 1e-4), "SGHMC": (1e-6, 0.1, 1e-4), "cSGMCMC": (1e-6, 0.1, 5e-4)}
 _FEW = 300, 10, 100, 4
+_IMDB = TaskSpec("imdb", "cnn_lstm", {"embedding": 32}, train_size=20480, test_size=2000, batch_size=32)
 CPU = {
-    "fashion_mnist": _cpu(
-        "Fashion-MNIST",
-        TaskSpec("fashion_mnist", "cnn_fashion", train_size=40960),
-        {"DE": (0.03, 0.05, 1e-4), "SGHMC": (2e-6, 0.1, 5e-4), "cSGMCMC": (2e-6, 0.1, 1e-4)},
-    ),
-    "cifar10": _cpu("CIFAR-10", _halved("cifar10", "resnet8_frn", 64), _RESNET, _FEW),
-    "cifar100": _cpu("CIFAR-100", _halved("cifar100", "resnet8_frn", 64), _RESNET, _FEW),
-    "tiny_imagenet": _cpu("Tiny-ImageNet", _halved("tiny_imagenet", "resnet8_frn", 64), _RESNET, _FEW),
-    "mnist_mlp": _cpu(
-        "MNIST, MLP",
-        TaskSpec("mnist", "mlp", {"hidden": [100, 100]}),
-        {"DE": (0.1, 0.05, 1e-4), "SGHMC": (2e-6, 0.1, 1e-4), "cSGMCMC": (4e-6, 0.1, 1e-4)},
-    ),
-    "cifar10_cnn": _cpu(
-        "CIFAR-10, CNN",
-        _halved("cifar10", "cnn_cifar"),
-        {"DE": (0.03, 0.05, 1e-4), "SGHMC": (4e-7, 0.05, 1e-3), "cSGMCMC": (1e-6, 0.1, 1e-4)},
-    ),
+    "fashion_mnist": _cpu("Fashion-MNIST", TaskSpec("fashion_mnist", "cnn_fashion", train_size=40960), "fashion_mnist"),
+    "cifar10": _cpu("CIFAR-10", _halved("cifar10", "resnet8_frn", 64), "cifar10", _FEW),
+    "cifar100": _cpu("CIFAR-100", _halved("cifar100", "resnet8_frn", 64), "cifar10", _FEW),
+    "tiny_imagenet": _cpu("Tiny-ImageNet", _halved("tiny_imagenet", "resnet8_frn", 64), "cifar10", _FEW),
+    "mnist_mlp": _cpu("MNIST, MLP", TaskSpec("mnist", "mlp", {"hidden": [100, 100]}), "mnist_mlp"),
+    "cifar10_cnn": _cpu("CIFAR-10, CNN", _halved("cifar10", "cnn_cifar"), "cifar10_cnn"),
     "cifar10_wide": _cpu(
-        "CIFAR-10, wide CNN",
-        _halved("cifar10", "cnn", channels=12, depth=4, residual=True),
-        {"DE": (0.03, 0.1, 1e-4), "SGHMC": (4e-7, 0.05, 1e-3), "cSGMCMC": (1e-6, 0.1, 5e-4)},
+        "CIFAR-10, wide CNN", _halved("cifar10", "cnn", channels=12, depth=4, residual=True), "cifar10_wide"
     ),
     "regression": _cpu(
         "1-D regression",
         TaskSpec("regression_1d_gap", "mlp_regression", {"hidden": [100, 100], "noise_scale": 0.1}),
-        # For the ensemble, the search with one seed found (3e-4, 0.3, 1e-4), which diverges with another. This is the
-        # best on validation data of ten that were tried by hand, among those that diverge with none of three seeds.
-        {"DE": (1e-4, 0.01, 1e-4), "SGHMC": (1e-7, 0.01, 1e-3), "cSGMCMC": (1e-7, 0.01, 5e-4)},
+        "regression",
     ),
-    "imdb": _cpu(
-        "IMDB",
-        TaskSpec("imdb", "cnn_lstm", {"embedding": 32}, train_size=20480, test_size=2000, batch_size=32),
-        {"DE": (0.3, 0.1, 1e-4), "SGHMC": (2e-6, 0.05, 5e-4), "cSGMCMC": (1e-5, 0.05, 5e-4)},
-        (200, 10, 60, 2),
-    ),
+    "imdb": _cpu("IMDB", _IMDB, "imdb", (200, 10, 60, 2)),
 }
 """Minutes on two cores: fewer draws, closer together, halved images, a small network. Learned samplers have the
-settings of their cards. Those of the others were found by the search of `roamax experiment tune`, on validation data;
-CIFAR-100 and Tiny-ImageNet have those of CIFAR-10. The search for cyclical SGMCMC used cycles as long as the steps
-between draws, with 2.5 % fewer steps in total where these do not divide the burn-in; on IMDB, steps longer than those
-of the grid were tried too, and were worse."""
+settings of their cards, the others those of `TUNED`; CIFAR-100 and Tiny-ImageNet have those of CIFAR-10."""
 
 SCALES: dict[str, dict[str, Problem]] = {"cpu": CPU, "paper": PAPER}

@@ -16,6 +16,8 @@ class Experiment(NamedTuple):
     data: tuple[str, ...]
     minutes: int
     """The time at cpu scale on two cores, without any existing chains."""
+    takes_steps: bool = False
+    """Whether the length of runs can be chosen: methods are then tuned to it."""
 
 
 _IMAGES = ("fashion_mnist", "cifar10", "cifar100", "tiny_imagenet")
@@ -37,9 +39,10 @@ EXPERIMENTS = {
     "regression-1d": Experiment("predictive band on a sine with a gap", (), 4),
     "augmentation": Experiment("random crop and flip, temperature tuned", ("cifar10", "cifar100"), 9),
     "cost": Experiment("seconds per epoch of each method", ("fashion_mnist", "cifar10"), 2),
-    "tune": Experiment("the paper's grid search on validation data", ("fashion_mnist",), 12),
-    # On one core.
-    "transfer": Experiment("untuned L2E vs. tuned methods on unseen tasks", ("mnist", *_IMAGES[:2], "imdb"), 79),
+    "tune": Experiment("settings of every tuned method, by validation data", ("mnist", "fashion_mnist"), 35, True),
+    "transfer": Experiment(
+        "L2E and roam as shipped vs. tuned methods", ("mnist", *_IMAGES[:2], "imdb"), 180, takes_steps=True
+    ),
 }
 
 
@@ -53,6 +56,7 @@ def run_experiment(
     seed: int = 0,
     weights: Mapping[str, Path] | None = None,
     problems: Sequence[str] = (),
+    steps: Sequence[int] = (),
     engine: str = "local",
     address: str | None = None,
     workers: int | None = None,
@@ -72,6 +76,7 @@ def run_experiment(
         seed: The first seed.
         weights: Files that replace the weights that ship, by learned method.
         problems: The only problems to run; all if empty.
+        steps: The lengths of runs, for experiments that tune methods to each; the problems' own if empty.
         engine: "local" for processes of this machine, or "ray".
         address: The address of the Ray cluster.
         workers: The number of processes that run chains, by default one per core; 1 is this process.
@@ -82,6 +87,8 @@ def run_experiment(
     """
     experiment = lookup(EXPERIMENTS, name, "NAME")
     check(seeds >= 1, "seeds", "be >= 1", seeds)
+    takers = ", ".join(key for key, entry in EXPERIMENTS.items() if entry.takes_steps)
+    check(not steps or experiment.takes_steps, "steps", f"be given for {takers} only", f"{list(steps)} for {name}")
     from roamax import runs
     from roamax.host import files
     from roamax.paper.framework.lab import Lab
@@ -97,7 +104,7 @@ def run_experiment(
     run: Callable[[Lab], Findings] = importlib.import_module(f"roamax.paper.{name.replace('-', '_')}").run
     begun = time.monotonic()
     with hired(engine, address, workers, progress) as at_work:
-        lab = Lab(scale, kept, range(seed, seed + seeds), weights or {}, progress, problems, at_work)
+        lab = Lab(scale, kept, range(seed, seed + seeds), weights or {}, progress, problems, steps, at_work)
         found = run(lab)
     seconds = time.monotonic() - begun + sum(lab.spared.values()) / at_work.count
     about = {

@@ -1,29 +1,72 @@
-"""The paper's search over hyperparameters: BMA NLL on validation data, with ten draws of one seed.
+"""The search over hyperparameters of the methods that are tuned: BMA NLL on validation data, ten draws, one seed.
 
-At paper scale it tries the whole grid; at cpu scale, one axis after the other, starting with the step size, which takes
-12 runs instead of 90. Runs are kept as chains, so that an interrupted search resumes.
+It goes through the axes of a method one after the other. Short axes are tried whole. Long ones are climbed from the
+default, to the better neighbour until both are worse, so that the best value is never at the end of what was tried.
+Runs are kept as chains, so that an interrupted search resumes.
 """
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from roamax.paper.framework.chain import Chain
 from roamax.paper.framework.lab import Lab
-from roamax.paper.framework.problems import Problem, axes
+from roamax.paper.framework.problems import Problem
+from roamax.samplers.registry import RECORDS
+from roamax.tasks import Task
 
-EPSILONS_SQUARED = (2e-7, 4e-7, 1e-6, 2e-6, 4e-6, 1e-5)
-LEARNED_EPSILONS_SQUARED = (*EPSILONS_SQUARED, 2e-5, 1e-4, 2e-4)
-LEARNING_RATES = (0.01, 0.03, 0.1, 0.3)
-REGRESSION_EPSILONS_SQUARED = (2e-8, 4e-8, 1e-7, 2e-7, 4e-7)
-REGRESSION_RATES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3)
-"""A Gaussian likelihood with little noise is steep: steps that suit classification diverge."""
-MOMENTUM_DECAYS = (0.01, 0.05, 0.1, 0.3, 0.5)
-WEIGHT_DECAYS = (1e-4, 5e-4, 1e-3)
 DRAWS = 10
-START = {"momentum_decay": 0.1, "weight_decay": 5e-4}
+ADAM_RATES = 3e-3, 1e-3
+"""Where the search of Adam's learning rate starts, for classification and regression."""
+
+
+class Axis(NamedTuple):
+    """A hyperparameter and its values, all of which are tried, or which are climbed from the default."""
+
+    name: str
+    values: tuple[float, ...]
+    default: float
+    climbed: bool = False
+
+    def next_values(self, tried: Mapping[float, float], start: float) -> list[float]:
+        """Return the values to try next, given the NLL of those that were tried; none if the best is found."""
+        if not self.climbed:
+            return [value for value in self.values if value not in tried]
+        place = self.values.index(best_of(tried) if tried else start)
+        return [value for value in self.values[max(0, place - 1) : place + 2] if value not in tried]
+
+
+def best_of(tried: Mapping[float, float]) -> float:
+    """Return the value with the lowest NLL, the smallest of several."""
+    return min(tried, key=lambda value: (tried[value], value))
+
+
+def _decades(*digits: int) -> tuple[float, ...]:
+    return tuple(float(f"{digit}e{power}") for power in range(-9, 2) for digit in digits)
+
+
+RATES, EPSILONS_SQUARED, WEIGHT_DECAYS = _decades(1, 3), _decades(1, 2, 4), _decades(1, 5)
+MOMENTUM_DECAYS = (0.003, 0.01, 0.05, 0.1, 0.3, 0.5, 1.0)
+
+_RATE, _STEP = Axis("learning_rate", RATES, 0.1, True), Axis("epsilon_squared", EPSILONS_SQUARED, 1e-6, True)
+_DECAYS = (
+    Axis("momentum_decay", MOMENTUM_DECAYS, 0.1, True),
+    Axis("weight_decay", WEIGHT_DECAYS, 1e-4, True),
+)
+_TEMPERATURE = Axis("temperature", (0.0, 0.01, 0.1, 1.0), 0.0)
+_CYCLES = Axis("cycles", (1, 2, 5, 10), 1)
+AXES: dict[str, tuple[Axis, ...]] = {
+    "Adam": (_RATE, _DECAYS[1]),
+    "Adam DE": (Axis("members", (2, 4, 10), 2), _RATE, _DECAYS[1]),
+    "snapshots": (_CYCLES, _RATE, _DECAYS[1]),
+    "SWAG": (_RATE, Axis("scale", (0.0, 0.5, 1.0), 0.0), _DECAYS[1]),
+    "DE": (Axis("members", (1, 2, 4, 10), 1), _RATE, *_DECAYS),
+    "SGHMC": (_TEMPERATURE, _STEP, *_DECAYS),
+    "cSGMCMC": (_CYCLES, _TEMPERATURE, _STEP, *_DECAYS),
+}
+"""The methods that are tuned, each with its axes in the order of the search. A sampler of the registry with a learning
+rate joins with a line of this table."""
 
 
 class Trial(NamedTuple):
@@ -33,56 +76,52 @@ class Trial(NamedTuple):
     nll: float
 
 
-def grid(name: str, is_regression: bool = False) -> dict[str, Sequence[float]]:
-    """Return the values to try for each hyperparameter of a method."""
-    rates, sizes = (
-        (REGRESSION_RATES, REGRESSION_EPSILONS_SQUARED) if is_regression else (LEARNING_RATES, EPSILONS_SQUARED)
-    )
-    sizes = {"DE": rates, "L2E": LEARNED_EPSILONS_SQUARED}.get(name, sizes)
-    return dict(zip(axes(name), (sizes, MOMENTUM_DECAYS, WEIGHT_DECAYS), strict=True))
+def is_tuned(problem: Problem, name: str) -> bool:
+    """Return whether the settings of a method on a problem are those of a search over all of its axes."""
+    return {axis.name for axis in AXES[name]} <= problem.hyper.get(name, {}).keys()
 
 
 def search(lab: Lab, problem: Problem, names: Sequence[str]) -> dict[str, list[Trial]]:
-    """Try the grid of each method and return its trials, the best first."""
+    """Search for the settings of each method and return its trials, the best first."""
     # Divergence is expected in a search: no notes about it.
     lab = dataclasses.replace(lab, seeds=lab.seeds[:1], notes=[])
-    is_regression = problem.task.build().is_regression
-    grids = {name: grid(name, is_regression) for name in names}
-    fixed = {name: _fixed(problem, name) for name in names}
-    problem = problem._replace(draws=min(problem.draws, DRAWS), members=min(problem.members, DRAWS))
-    if lab.scale == "paper":
-        points = [
-            (name, fixed[name] | dict(zip(tried, point, strict=True)))
-            for name, tried in grids.items()
-            for point in itertools.product(*tried.values())
-        ]
-        found = _try_all(lab, problem, points)
-    else:
-        found = _try_axes(lab, problem, grids, fixed)
+    task = problem.task.build()
+    problem = problem._replace(draws=min(problem.draws, DRAWS))
+    starts = {name: _start(name, task) for name in names}
+    found: dict[str, list[Trial]] = {name: [] for name in names}
+    while points := [(name, point) for name in names for point in next_points(AXES[name], starts[name], found[name])]:
+        for name, trials in _try_all(lab, problem, points).items():
+            found[name] += trials
     return {name: sorted(trials, key=lambda trial: trial.nll) for name, trials in found.items()}
 
 
-def _fixed(problem: Problem, name: str) -> dict[str, Any]:
-    """Return hyperparameters that are not searched over."""
-    known = problem.hyper.get(name, {})
-    fixed = {"exploration_ratio": known.get("exploration_ratio", 0.8)} if name == "cSGMCMC" else {}
-    # The step sizes tried are for the output scale of the weights, whatever it is.
-    return fixed | ({"output_scale": None} if "output_scale" in known else {})
+def next_points(axes: Sequence[Axis], start: Mapping[str, Any], trials: Sequence[Trial]) -> list[dict[str, Any]]:
+    """Return the settings to try next on the first axis that is not settled; none at the end of the search."""
+    best = dict(start)
+    for axis in axes:
+        others = {**best, axis.name: None}
+        tried = {t.hyper[axis.name]: t.nll for t in trials if {**t.hyper, axis.name: None} == others}
+        if values := axis.next_values(tried, best[axis.name]):
+            return [{**best, axis.name: value} for value in values]
+        best[axis.name] = best_of(tried)
+    return []
 
 
-def _try_axes(lab: Lab, problem: Problem, grids: Mapping[str, Any], fixed: Mapping[str, Any]) -> dict[str, list[Trial]]:
-    """Try one axis after the other, the same one for all methods at a time."""
-    found: dict[str, list[Trial]] = {name: [] for name in grids}
-    for number in range(3):
-        points = []
-        for name, values in grids.items():
-            axis = axes(name)[number]
-            best = min(found[name], key=lambda trial: trial.nll).hyper if found[name] else {**fixed[name], **START}
-            tried = [trial.hyper for trial in found[name]]
-            points += [(name, point) for value in values[axis] if (point := {**best, axis: value}) not in tried]
-        for name, trials in _try_all(lab, problem, points).items():
-            found[name] += trials
-    return found
+def _start(name: str, task: Task) -> dict[str, Any]:
+    """Return the settings from which the search starts."""
+    start = {axis.name: axis.default for axis in AXES[name]}
+    records = {record.method: record for record in RECORDS.values()}
+    rate = records[name].learning_rate(task.is_regression) if name in records else ADAM_RATES[task.is_regression]
+    assert rate is not None
+    if "learning_rate" in start:
+        start["learning_rate"] = _nearest(rate, RATES)
+    else:
+        start["epsilon_squared"] = _nearest(rate / task.posterior.num_data, EPSILONS_SQUARED)
+    return start
+
+
+def _nearest(number: float, values: Sequence[float]) -> float:
+    return min(values, key=lambda value: abs(math.log(value / number)))
 
 
 def _try_all(lab: Lab, problem: Problem, points: Sequence[tuple[str, dict[str, Any]]]) -> dict[str, list[Trial]]:
