@@ -16,6 +16,7 @@ from roamax.meta.families import make_family
 from roamax.numerics import trees
 from roamax.paper import (
     augmentation,
+    convergence,
     corruption,
     cost,
     hmc_fidelity,
@@ -33,21 +34,29 @@ from roamax.paper.framework.methods import LEARNED, method
 from roamax.paper.framework.problems import CPU, PAPER, SCALES, Problem
 from roamax.paper.framework.registry import EXPERIMENTS, run_experiment
 from roamax.paper.framework.results import write_page
+from roamax.paper.framework.swag import swag
 from roamax.parallel.workers import hired
 from roamax.report.table import latex, markdown
+from roamax.sampling.draws import Draws
 from roamax.tasks import TaskSpec
 
+ADAM = {"learning_rate": 3e-3, "weight_decay": 5e-4}
+SGMCMC = {"epsilon_squared": 1e-4, "momentum_decay": 0.1, "weight_decay": 5e-4, "temperature": 1.0}
 TUNED = {
-    "DE": {"learning_rate": 0.05, "momentum_decay": 0.1},
-    "SGHMC": {"epsilon_squared": 1e-4, "momentum_decay": 0.1},
-    "cSGMCMC": {"epsilon_squared": 1e-4, "momentum_decay": 0.1, "exploration_ratio": 0.5},
+    "Adam": ADAM,
+    "Adam DE": {**ADAM, "members": 2},
+    "snapshots": {**ADAM, "cycles": 2},
+    "SWAG": {**ADAM, "scale": 0.5},
+    "DE": {"learning_rate": 0.05, "momentum_decay": 0.1, "weight_decay": 5e-4, "members": 2},
+    "SGHMC": SGMCMC,
+    "cSGMCMC": {**SGMCMC, "cycles": 2, "exploration_ratio": 0.5},
 }
 
 
 def tiny(label, data, model, options):
     spec = TaskSpec(data, model, options, halve=data != "imdb", batch_size=8)
     # `transfer` searches for what a problem does not have.
-    hyper = {name: TUNED[name] for name in ("DE", "cSGMCMC")}
+    hyper = {name: settings for name, settings in TUNED.items() if name != "Adam"}
     return Problem(label, spec, burn_in=4, draws=4, thinning=4, members=2, hyper=hyper)
 
 
@@ -94,6 +103,7 @@ def laboratory(folder, monkeypatch):
     monkeypatch.setattr(corruption.corruptions, "KINDS", ("gaussian_noise", "contrast"))
     monkeypatch.setattr(ood, "IMAGES", 10)
     monkeypatch.setattr(cost, "ROUNDS", 2)
+    monkeypatch.setattr(convergence, "DRAWS", 4)
     monkeypatch.setattr(meta_sgmcmc, "BATCH_SIZE", 8)
     monkeypatch.setattr(meta_loss, "OUTER_STEPS", 3)
     monkeypatch.setattr(meta_sgmcmc, "STEPS", (4, 2))
@@ -108,10 +118,7 @@ def laboratory(folder, monkeypatch):
     monkeypatch.setattr(regression_1d, "HMC", {"num_integration_steps": 2, "step_size": 1e-4, "adaptation_steps": 0})
     monkeypatch.setattr(regression_1d, "HMC_DRAWS", {"burn_in": 0, "num_samples": 4})
     monkeypatch.setattr(augmentation, "TEMPERATURES", {"DE": (0.0,), "L2E": (1.0, 0.01)})
-    monkeypatch.setattr(search, "MOMENTUM_DECAYS", (0.1,))
-    monkeypatch.setattr(search, "WEIGHT_DECAYS", (1e-4, 5e-4))
-    for axis in ("EPSILONS_SQUARED", "LEARNED_EPSILONS_SQUARED", "LEARNING_RATES"):
-        monkeypatch.setattr(search, axis, (1e-6, 1e-5))
+    monkeypatch.setattr(search, "AXES", {name: axes[:1] for name, axes in search.AXES.items()})
     weights = {name: folder / f"{name}.safetensors" for name in LEARNED}
 
     def run(name, out, **options):
@@ -188,8 +195,8 @@ def test_weights_that_are_missing_leave_their_method_out(folder, tmp_path, monke
 def test_every_method_takes_the_same_number_of_gradients(folder, monkeypatch):
     monkeypatch.setenv("ROAMAX_DATA", str(folder))
     task = TINY["fashion_mnist"].task.build()
-    for problem in CPU.values():
-        hyper = {**TUNED, "L2E": {}}
+    hyper = {**TUNED, "L2E": {}, "roam": {}}
+    for problem in (*CPU.values(), CPU["imdb"].lasting(10_000)):
         methods = {name: method(name, problem, task, hyper[name]) for name in hyper}
         assert {name: one.gradient_evaluations(task) for name, one in methods.items()} == dict.fromkeys(
             methods, problem.steps
@@ -251,22 +258,65 @@ def test_a_difference_within_the_noise_is_level():
 
 
 def test_transfer_says_where_l2e_stands():
-    rival = Value(0.3, 0.03)
-    nll = {
-        ("NLL", label): {"L2E": Value(ours, 0.04), "DE, tuned": rival, "SGHMC, tuned": Value(math.inf)}
+    others = {"roam": Value(0.1), "DE": Value(0.3, 0.03), "SGHMC": Value(math.inf)}
+    rows = {
+        (label, name): {"NLL": value}
         for label, ours in (("A", 0.2), ("B", 0.34), ("C", 0.36))
+        for name, value in {"L2E": Value(ours, 0.04), **others}.items()
     }
-    assert list(transfer.standing(nll)) == [
-        "NLL of L2E, below the best of the others: A (DE, tuned).",
-        "NLL of L2E, level with the best of the others: B (DE, tuned).",
-        "NLL of L2E, above the best of the others: C (DE, tuned).",
+    assert list(transfer.standing(rows)) == [
+        "NLL of L2E, below the best tuned method: A (DE).",
+        "NLL of L2E, level with the best tuned method: B (DE).",
+        "NLL of L2E, above the best tuned method: C (DE).",
+        "NLL of roam, below the best tuned method: A (DE); B (DE); C (DE).",
     ]
     low, high = ({key: Value(value) for key in transfer.DIVERSITY} for value in (0.1, 0.2))
-    diversity = {("A", "L2E"): high, ("A", transfer.CYCLICAL): low, ("B", "L2E"): low, ("B", transfer.CYCLICAL): high}
-    assert list(transfer.more_diverse(diversity))[:2] == [
-        "KLD of L2E, above that of cSGMCMC, tuned: A.",
-        "KLD of L2E, below that of cSGMCMC, tuned: B.",
+    barriers = {("A", "L2E"): high, ("A", transfer.CYCLICAL): low, ("B", "L2E"): low, ("B", transfer.CYCLICAL): high}
+    assert list(transfer.more_diverse(barriers))[:2] == [
+        "error barrier of L2E, above that of cSGMCMC: A.",
+        "error barrier of L2E, below that of cSGMCMC: B.",
     ]
+    said = list(transfer.seen(Lab("cpu", Path()), [CPU["mnist_mlp"], CPU["imdb"]]))
+    assert said[0].endswith("train_size=50000: MNIST, MLP (as mnist-half).")
+    assert said[1] == "Data that L2E had not seen: IMDB."
+
+
+def test_the_search_climbs_beyond_its_start_and_ends_between_two_worse_values():
+    axes = (
+        search.Axis("temperature", (0.0, 0.1, 1.0), 0.0),
+        search.Axis("rate", (1.0, 2.0, 4.0, 8.0, 16.0), 2.0, True),
+    )
+
+    def nll(hyper):
+        return math.inf if hyper["rate"] > 8 else abs(hyper["rate"] - 8) + abs(hyper["temperature"] - 0.1)
+
+    trials = []
+    while points := search.next_points(axes, {"temperature": 0.0, "rate": 2.0}, trials):
+        trials += [search.Trial(point, nll(point)) for point in points]
+    assert min(trials, key=lambda trial: trial.nll).hyper == {"temperature": 0.1, "rate": 8.0}
+    assert [trial.hyper["temperature"] for trial in trials[:3]] == [0.0, 0.1, 1.0]
+    assert [trial.hyper["rate"] for trial in trials[3:]] == [1.0, 4.0, 8.0, 16.0]
+
+
+def test_a_hundred_draws_tell_independent_ones_from_a_random_walk():
+    rows = convergence.references().rows
+    assert rows[("independent draws",)]["cR̂ < 1.1"].mean > 0.99
+    assert rows[("random walk",)]["cR̂ < 1.1"].mean < 0.4
+    assert rows[("independent draws",)]["ESS per draw"].mean == pytest.approx(0.9, abs=0.05)
+
+
+def test_swag_draws_from_the_gaussian_of_its_snapshots():
+    rng = np.random.default_rng(0)
+    snapshots = rng.normal([1.0, -2.0], [0.5, 2.0], (1, 40, 2)).astype(np.float32)
+    draws = Draws.from_positions({"w": snapshots})
+    sampled = swag(jax.random.key(0), draws, num_samples=20_000, scale=1.0).positions["w"][0]
+    np.testing.assert_allclose(sampled.mean(axis=0), snapshots[0].mean(axis=0), atol=0.05)
+    np.testing.assert_allclose(sampled.std(axis=0), snapshots[0].std(axis=0), rtol=0.03)
+    # Half of the covariance is shared, so half of the correlation is kept.
+    both = np.corrcoef(snapshots[0].T)[0, 1], np.corrcoef(sampled.T)[0, 1]
+    np.testing.assert_allclose(both[1], both[0] / 2, atol=0.03)
+    mean = swag(jax.random.key(0), draws, num_samples=5, scale=0.0).positions["w"]
+    np.testing.assert_allclose(mean, snapshots.mean(axis=1, keepdims=True), rtol=1e-6)
 
 
 def test_tuning_never_sees_test_labels(tmp_path, monkeypatch):
@@ -275,14 +325,7 @@ def test_tuning_never_sees_test_labels(tmp_path, monkeypatch):
     A step that is too short to learn anything is the best on the test set, and the worst on validation data.
     """
     monkeypatch.setenv("ROAMAX_DATA", str(tmp_path))
-    grids = {
-        "LEARNING_RATES": (1e-6, 0.1),
-        "EPSILONS_SQUARED": (1e-9, 3e-4),
-        "MOMENTUM_DECAYS": (0.1,),
-        "WEIGHT_DECAYS": (5e-4,),
-    }
-    for axis, values in grids.items():
-        monkeypatch.setattr(search, axis, values)
+    monkeypatch.setattr(search, "AXES", {"Adam": (search.Axis("learning_rate", (1e-6, 0.01), 0.01),)})
     y = np.arange(300) % 10
     x = np.full((300, 4, 4, 1), 20, np.uint8)
     x.reshape(300, 16)[np.arange(300), y] = 255
@@ -292,13 +335,12 @@ def test_tuning_never_sees_test_labels(tmp_path, monkeypatch):
         spec = TaskSpec(name, "mlp", {"hidden": [8]}, batch_size=32)
         problem = Problem(name, spec, burn_in=100, draws=4, thinning=25, members=2, hyper={})
         lab = Lab("cpu", tmp_path / "chains", (0,), progress=False)
-        found[name] = search.search(lab, problem, ("SGHMC",))
+        found[name] = search.search(lab, problem, ("Adam",))
         best[name] = lab.look(
-            transfer._nll, [lab.setup(problem, method, **trials[0].hyper) for method, trials in found[name].items()]
+            scores, [lab.setup(problem, method, **trials[0].hyper) for method, trials in found[name].items()]
         )
     assert found["trap"] == found["honest"]
-    for (honest,), (trapped,) in zip(best["honest"], best["trap"], strict=True):
-        assert honest < math.log(10) < trapped
+    assert best["honest"][0][0]["NLL"] < math.log(10) < best["trap"][0][0]["NLL"]
 
 
 def test_the_page_holds_every_table_and_figure(laboratory, tmp_path):
@@ -310,9 +352,12 @@ def test_the_page_holds_every_table_and_figure(laboratory, tmp_path):
     assert all(f"results/{path.name}" in text for path in written)
     assert (tmp_path / "convergence" / "convergence.md").read_text().strip() in text
     assert "Not measured here" in text
-    assert json.loads((tmp_path / "convergence" / "results.json").read_text())["data"] == {"ess_rule": "tfp"}
     assert 'method="tfp"' in text
+    assert "| random walk |" in text
+    settings = json.loads((tmp_path / "convergence" / "results.json").read_text())["settings"]
+    assert settings["CIFAR-10, cSGMCMC"] == TUNED["cSGMCMC"]
     assert "Geyer" not in text
+    assert "earlier search" not in text.partition("## convergence")[2]
     measured = Comparison.from_json(
         json.loads((tmp_path / "multimodality" / "results.json").read_text())["tables"]["geometry"]
     )

@@ -37,7 +37,7 @@ def run(lab: Lab) -> Findings:
         f"On {problem.label}, {name} has a higher NLL than L2E": exceeds(
             rows.get((problem.label, name), {}).get("NLL"), rows.get((problem.label, "L2E"), {}).get("NLL")
         )
-        for problem in theirs + more
+        for problem in theirs
         for name in METHODS[:2]
     }
     return Findings({"ablation": table}, claims=claims)

@@ -5,9 +5,9 @@ import numpy as np
 from roamax.evaluation import diagnostics
 from roamax.evaluation.compare import step_timer
 from roamax.paper.framework.chain import Chain
-from roamax.paper.framework.comparison import Comparison, printed
+from roamax.paper.framework.comparison import Comparison, Value, printed
 from roamax.paper.framework.lab import Lab, Record, averaged, methods_as_columns
-from roamax.paper.framework.problems import IMAGES
+from roamax.paper.framework.problems import IMAGES, Problem
 from roamax.paper.framework.results import Findings
 from roamax.report.geometry import rhat_by_layer
 
@@ -31,17 +31,51 @@ UNIT = 1e5
 """The paper divides the sum of effective sample sizes over all parameters by this."""
 
 
+DRAWS = 100
+"""At least so many: with ten, even independent draws often have cR-hat > 1.1."""
+CYCLES = 10
+"""Cycles of cSGMCMC where their number is not tuned."""
+
+
 def run(lab: Lab) -> Findings:
     """Compute both statistics from the draws of each method; the layers from the first seed on CIFAR-10."""
-    problems = lab.problems(*IMAGES)
+    problems = [_with_many_draws(problem) for problem in lab.problems(*IMAGES)]
     found = lab.measure(problems, METHODS, _record)
     layers = {name: records[0] for (label, name), records in found.items() if label == "CIFAR-10"}
     better = {"ESS/s": "max", "cR̂ < 1.1": "max"}
     rows = methods_as_columns(averaged(found, tuple(better)))
-    table = Comparison("Convergence", ("Metric", "Data set"), METHODS, rows, PAPER, better=better)
+    tables = {
+        "convergence": Comparison("Convergence", ("Metric", "Data set"), METHODS, rows, PAPER, better=better),
+        "references": references(),
+    }
     figures = {"layers": rhat_by_layer(layers)} if layers else {}
     remark = 'ESS is by the rule of TensorFlow Probability, as in the paper: `diagnostics.ess(draws, method="tfp")`.'
-    return Findings({"convergence": table}, figures, {"ess_rule": ESS_RULE}, remarks=[remark])
+    return Findings(tables, figures, remarks=[remark])
+
+
+def _with_many_draws(problem: Problem) -> Problem:
+    """Return the problem with `DRAWS` draws or more, from the same steps."""
+    cyclical = {"cycles": CYCLES, **problem.hyper.get("cSGMCMC", {})}
+    draws = max(DRAWS, problem.draws)
+    thinning = problem.draws * problem.thinning // draws
+    burn_in = problem.steps - draws * thinning
+    return problem._replace(
+        burn_in=burn_in, draws=draws, thinning=thinning, hyper={**problem.hyper, "cSGMCMC": cyclical}
+    )
+
+
+def references() -> Comparison:
+    """Return what both statistics are of 1,000 independent numbers per draw, and of as many random walks."""
+    steps = np.random.default_rng(0).standard_normal((1, DRAWS, 1000))
+    kinds = {"independent draws": steps, "random walk": steps.cumsum(axis=1)}
+    rows = {
+        (name,): {
+            "cR̂ < 1.1": Value(diagnostics.share_under(diagnostics.chain_rhat(numbers))),
+            "ESS per draw": Value(float(np.mean(diagnostics.ess(numbers, method=ESS_RULE))) / DRAWS),
+        }
+        for name, numbers in kinds.items()
+    }
+    return Comparison(f"References, {DRAWS} draws", ("Draws",), ("cR̂ < 1.1", "ESS per draw"), rows)
 
 
 def _record(chain: Chain) -> Record:

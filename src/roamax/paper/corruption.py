@@ -37,7 +37,9 @@ def run(lab: Lab) -> Findings:
     rows = averaged(lab.measure(lab.problems("cifar10"), METHODS, by_severity))
     better = dict.fromkeys(COLUMNS, "max")
     table = Comparison("Accuracy", ("Data set", "Method"), COLUMNS, rows, PAPER, compared="rows", better=better)
-    return Findings({"accuracy": table}, {"accuracy": _figure(rows)} if rows else {})
+    remark = f"Images are corrupted at 32x32 and then averaged to the 16x16 of the network; {IMAGES} test images."
+    remarks = [] if lab.scale == "paper" else [remark]
+    return Findings({"accuracy": table}, {"accuracy": _figure(rows)} if rows else {}, remarks=remarks)
 
 
 def _by_severity(chain: Chain, count: int | None) -> Record:

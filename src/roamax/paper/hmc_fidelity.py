@@ -40,6 +40,8 @@ SMALL = Problem(
         "cSGMCMC": {"epsilon_squared": 1e-4, "momentum_decay": 0.1, "exploration_ratio": 0.8},
     },
 )
+UNTESTABLE = "on CIFAR-10, short runs are often wrong where HMC is right, and agreement is little else than accuracy."
+TOTAL_VARIATION = "Total Var is the total variation distance divided by the number of classes, as in the paper."
 NUTS: dict[str, Any] = {"burn_in": 300, "num_samples": 200, "num_chains": 4}
 
 
@@ -55,14 +57,24 @@ def run(lab: Lab) -> Findings:
         probs, record = _own_nuts(lab)
         rows |= _fidelity(lab, SMALL, probs)
     in_order = dict(sorted(rows.items(), key=lambda item: item[0][0]))
-    better = {"Agreement": "max", "Total Var": "min"}
-    table = Comparison("Fidelity to HMC", ("Metric", "Data set"), METHODS, in_order, PAPER, better=better, digits=4)
+    better = {"Agreement": "max", "Accuracy": "max", "Total Var": "min"}
+    reason = "" if lab.scale == "paper" else UNTESTABLE
+    table = Comparison(
+        "Fidelity to HMC",
+        ("Metric", "Data set"),
+        METHODS,
+        in_order,
+        PAPER,
+        better=better,
+        digits=4,
+        untestable=reason,
+    )
     tables = {"fidelity": table}
     if record:
         nuts_row = {("digits", "NUTS"): record}
         title = "R-hat of NUTS, of log-probabilities"
         tables["rhat"] = Comparison(title, ("Data set", "Method"), tuple(record), nuts_row)
-    return Findings(tables)
+    return Findings(tables, remarks=[TOTAL_VARIATION])
 
 
 def _fidelity(lab: Lab, problem: Problem, reference: np.ndarray) -> dict[tuple[str, str], dict[str, Value]]:
@@ -72,7 +84,8 @@ def _fidelity(lab: Lab, problem: Problem, reference: np.ndarray) -> dict[tuple[s
 def _closeness(chain: Chain, reference: np.ndarray) -> Record:
     # The paper's numbers are this distance as a mean over classes: 0.0075 of ten classes is 0.075.
     distance = metrics.total_variation(chain.average, reference) / reference.shape[1]
-    return {"Agreement": metrics.agreement(chain.average, reference), "Total Var": distance}
+    accuracy = metrics.accuracy(chain.average, chain.labels)
+    return {"Agreement": metrics.agreement(chain.average, reference), "Accuracy": accuracy, "Total Var": distance}
 
 
 def _own_nuts(lab: Lab) -> tuple[np.ndarray, dict[str, Value]]:

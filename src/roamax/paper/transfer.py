@@ -56,10 +56,8 @@ def run(lab: Lab) -> Findings:
         ),
         "diversity": Comparison("Barriers between draws, one seed", heads, DIVERSITY, barriers, {}, "rows", BETTER),
     }
-    settings = {f"{label}, {name}": dict(setup.hyper) for (label, name), setup in setups.items()}
     remarks = [*REMARKS, *seen(lab, problems), *standing(rows), *more_diverse(barriers)]
-    data = {"regression_nll": "mixture", "settings": settings}
-    return Findings(tables, {"nll": _figure(rows)} if rows else {}, data, remarks=remarks)
+    return Findings(tables, {"nll": _figure(rows)} if rows else {}, remarks=remarks)
 
 
 def _setups(lab: Lab, problem: Problem) -> Iterator[tuple[tuple[str, str], Setup]]:

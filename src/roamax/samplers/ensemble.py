@@ -94,7 +94,8 @@ def ensemble(
                 2 * (1 - momentum) * temperature / (posterior.num_data * rate_at(state.step % member_steps))
             )
             gradient = trees.linear((1.0, gradient), (scale, trees.normal_like(noise_key, gradient)))
-        updates, optimizer_state = transform.update(gradient, state.optimizer, state.position)
+        with jax.numpy_dtype_promotion("standard"):  # Adam of optax mixes integers and floats.
+            updates, optimizer_state = transform.update(gradient, state.optimizer, state.position)
         position = optax.apply_updates(state.position, updates)
         return EnsembleState(position, optimizer_state, state.step + 1), Info(energy)
 

@@ -94,6 +94,8 @@ class Comparison:
     digits: int = 3
     style: str = "f"
     """How numbers are written: "f" with that many decimals, "g" with that many digits."""
+    untestable: str = ""
+    """Why the paper's orderings cannot be tested by these rows; empty if they can."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the comparison ready for JSON."""
@@ -101,7 +103,8 @@ class Comparison:
             side: [{"row": key, "values": dict(row)} for key, row in rows.items()]
             for side, rows in (("rows", self.rows), ("paper", self.paper))
         }
-        plain = {name: getattr(self, name) for name in ("title", "heads", "columns", "compared", "digits", "style")}
+        names = ("title", "heads", "columns", "compared", "digits", "style", "untestable")
+        plain = {name: getattr(self, name) for name in names}
         return plain | {"better": dict(self.better)} | sides
 
     @classmethod
@@ -134,6 +137,8 @@ class Comparison:
 
     def orderings(self) -> str:
         """Return a sentence on how many of the paper's orderings hold in our numbers, and which do not."""
+        if self.untestable:
+            return f"The paper's orderings are not testable here: {self.untestable}"
         held, level, failed, total = 0, 0, [], 0
         for where, better, places in self._groups(self.paper):
             paper, ours = (self._named(rows, places) for rows in (self.paper, self.rows))

@@ -42,6 +42,8 @@ class Lab:
     """The lengths of runs, in steps; each problem's own if empty."""
     workers: Workers = field(default_factory=Here)
     notes: list[str] = field(default_factory=list)
+    settings: dict[str, Hyper] = field(default_factory=dict)
+    """The hyperparameters of each method whose chains were asked for, by the problem's label and the method."""
     spared: dict[Path, float] = field(default_factory=dict)
     """The seconds that had gone into existing results before they were first used here."""
 
@@ -77,6 +79,9 @@ class Lab:
         progress = self.progress if isinstance(self.workers, Here) else False
         # Two setups may have the same chain, such as if a search found the default.
         marks = [self._mark(setup) for setup in setups]
+        for setup in setups:
+            named = {key: value for key, value in setup.hyper.items() if key != "weights"}
+            self.settings[f"{setup.problem.label}, {setup.name}"] = named
         different = dict(zip(marks, setups, strict=True))
         # Seed by seed: all chains of a setup but the first find their compiled programs on disk.
         jobs = [(of_chain, setup, seed, self.runs, progress) for seed in self.seeds for setup in different.values()]

@@ -113,6 +113,7 @@ def run_experiment(
         "scale": scale,
         "seeds": list(lab.seeds[: found.seeds]),
         "notes": lab.notes,
+        "settings": lab.settings,
         "minutes": round(seconds / 60, 1),
         "made_by": runs.provenance(seed),
     }

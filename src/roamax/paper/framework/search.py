@@ -84,7 +84,7 @@ def is_tuned(problem: Problem, name: str) -> bool:
 def search(lab: Lab, problem: Problem, names: Sequence[str]) -> dict[str, list[Trial]]:
     """Search for the settings of each method and return its trials, the best first."""
     # Divergence is expected in a search: no notes about it.
-    lab = dataclasses.replace(lab, seeds=lab.seeds[:1], notes=[])
+    lab = dataclasses.replace(lab, seeds=lab.seeds[:1], notes=[], settings={})
     task = problem.task.build()
     problem = problem._replace(draws=min(problem.draws, DRAWS))
     starts = {name: _start(name, task) for name in names}
