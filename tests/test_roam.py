@@ -163,6 +163,31 @@ def test_large_networks_explore_without_noise_and_small_ones_with_it():
     assert heat(20, 100_000) > 0.9
 
 
+@pytest.mark.parametrize("shape", [(30, 6), (6, 30), (3, 3, 2, 70), (90, 80)])
+def test_exploring_without_noise_moves_all_directions_of_a_matrix_alike(shape):
+    rng = np.random.default_rng(0)
+    slope = jnp.asarray(0.01 * (1 + rng.normal(size=shape)), jnp.float32)  # One direction is steeper than all others.
+    line = Posterior(
+        lambda params, batch: -batch * jnp.sum(slope * params), lambda params: 0 * jnp.sum(params), num_data=50_000
+    )
+    sampler = roam(line, cycle_length=10)
+    before = sampler.init(jax.random.key(0), jnp.zeros(shape, jnp.float32))
+    step = sampler.step(jax.random.key(1), before, jnp.ones(50))[0].position
+    # The first step of Adam has this direction and length.
+    size = jnp.sqrt(jnp.mean(slope**2))
+    fan_in = slope.size // shape[-1]
+    peak = module.PEAK * min(module.LARGEST_FACTOR, np.sqrt(module.REFERENCE_FAN_IN / fan_in))
+    adam = -module.DECAY * peak * slope / (jnp.abs(slope) + module.DAMPING * size)
+    np.testing.assert_allclose(jnp.linalg.norm(step), jnp.linalg.norm(adam), rtol=1e-4)
+    assert jnp.vdot(step, adam) > 0.5 * jnp.vdot(adam, adam)
+
+    def unevenness(matrix):
+        values = jnp.linalg.svd(matrix.reshape(-1, shape[-1]), compute_uv=False)
+        return jnp.std(values) / jnp.mean(values)
+
+    assert unevenness(step) < 0.5 * unevenness(adam)
+
+
 def test_chains_side_by_side_are_chains_alone_and_a_run_resumes(tmp_path):
     family = roam_family(cycle_length=10, exploration_ratio=0.6, draws_per_cycle=2)
     sampler = family.bind(random_weights(), quartic_posterior())

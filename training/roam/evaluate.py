@@ -1,6 +1,6 @@
 """Comparison of `roam` with Adam on tasks, from the same initial positions and batches.
 
-python training/roam/evaluate.py --tasks half small --cycles 2000x1 2000x5 --seeds 0 1 2 --variants '' PEAK=0.02
+python training/roam/evaluate.py --tasks half small --cycles 2000x1 2000x5 --sweep PEAK=0.01:0.02
 
 For each task and each number of cycles it prints the NLL, mean over seeds, of `roam` and of three uses of Adam with
 cosine decay in as many steps: one network, ten snapshots of the last 30 % of the run, and snapshots at the ends of as
@@ -35,6 +35,7 @@ TASKS = {
     "conv": TaskSpec("fashion_mnist", "cnn", {"channels": 8}, halve=True, train_size=40_000, batch_size=64),
     "cnn": TaskSpec("fashion_mnist", "cnn_fashion"),
 }
+MODULE = importlib.import_module("roamax.samplers.learned.roam")
 RATES = (1e-3, 3e-3, 6e-3, 1e-2, 2e-2)
 
 
@@ -76,7 +77,8 @@ def compare(kind: Kind, seeds: list[int], methods: list[Method], parts: list[str
             losses = finite(losses).reshape(len(method.rates), len(seeds), len(parts))
             best = int(np.argmin(losses[:, :, 0].mean(1)))
             found[use] = {part: losses[best, :, i].round(4).tolist() for i, part in enumerate(parts)}
-            found[use] |= {"rate": method.rates[best], "seconds": round(seconds, 2)}
+            by_rate = dict(zip(method.rates, losses[:, :, 0].mean(1).round(4).tolist(), strict=True))
+            found[use] |= {"rate": method.rates[best], "by_rate": by_rate, "seconds": round(seconds, 2)}
     return found
 
 
@@ -97,29 +99,37 @@ def ends_of(kind: Kind) -> list[int]:
 
 
 def roams(kind: Kind, weights: Any, variant: str, temperatures: list[float]) -> list[Method]:
-    """Return `roam` with a draw at the end of each cycle, at each temperature."""
+    """Return `roam` with a draw at the end of each cycle, at each temperature.
+
+    Args:
+        kind: The task, and the cycles.
+        weights: Of the scheduler, or None.
+        variant: A constant of its module and values for it, such as `PEAK=0.01:0.02`, as the rates to try.
+        temperatures: A method for each.
+    """
+    constant, _, values = variant.partition("=")
 
     def method(temperature: float) -> Method:
-        def make(_: Any, posterior: Any) -> Sampler:
+        def make(value: Any, posterior: Any) -> Sampler:
+            if constant:
+                setattr(MODULE, constant, value)
             return roam_family(cycle_length=kind.cycle, temperature=temperature).bind(weights, posterior)
 
-        label = f"roam{variant and ' ' + variant}" + ("" if temperature == 1 else f", T = {temperature:g}")
-        return Method(make, (0.0,), ends_of(kind), {label: slice(None)})
+        label = f"roam {constant}".strip() + ("" if temperature == 1 else f", T = {temperature:g}")
+        rates = tuple(map(float, values.split(":"))) if constant else (0.0,)
+        return Method(make, rates, ends_of(kind), {label: slice(None)})
 
     return [method(temperature) for temperature in temperatures]
 
 
 @contextlib.contextmanager
-def changed(variant: str) -> Iterator[None]:
-    """Change constants of `roam`'s module, such as `PEAK=0.02,DECAY=0.1`, for a time."""
-    module = importlib.import_module("roamax.samplers.learned.roam")
-    words = dict(word.split("=") for word in variant.split(",") if word)
-    before = {name: getattr(module, name) for name in words}
-    for name, value in words.items():
-        setattr(module, name, float(value))
+def changed(constants: list[str]) -> Iterator[None]:
+    """Change constants of `roam`'s module, each as `PEAK=0.02`, and put back all of them afterwards."""
+    before = {name: value for name, value in vars(MODULE).items() if name.isupper()}
+    for name, value in (word.split("=") for word in constants):
+        setattr(MODULE, name, type(before[name])(value))
     yield
-    for name, value in before.items():
-        setattr(module, name, value)
+    vars(MODULE).update(before)
 
 
 def main() -> None:
@@ -129,7 +139,8 @@ def main() -> None:
     parser.add_argument("--cycles", nargs="+", default=["2000x1"], help="length x number")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--temperatures", nargs="*", type=float, default=[1.0])
-    parser.add_argument("--variants", nargs="+", default=[""], help="constants of roam.py, such as PEAK=0.02,DECAY=0.1")
+    parser.add_argument("--set", nargs="+", default=[], help="constants of roam.py, such as PEAK=0.02 DECAY=0.1")
+    parser.add_argument("--sweep", nargs="+", default=[""], help="values of one constant, such as PEAK=0.01:0.02")
     parser.add_argument("--weights", type=Path)
     parser.add_argument("--no-adam", action="store_true")
     parser.add_argument("--test", action="store_true")
@@ -144,7 +155,7 @@ def main() -> None:
             def show(methods: list[Method], name=name, words=words, kind=kind) -> None:
                 for label, row in compare(kind, arguments.seeds, methods, parts).items():
                     means = "  ".join(f"{part} {np.mean(row[part]):.4f}" for part in parts)
-                    rate = f"  rate {row['rate']:g}" if row["rate"] else ""
+                    rate = f"  {row['by_rate']}" if len(row["by_rate"]) > 1 else ""
                     print(f"{name:6} {words:8} {label:28} {means}  {row['seconds']:.1f} s{rate}", flush=True)
                     if arguments.log is not None:
                         with arguments.log.open("a") as file:
@@ -152,8 +163,8 @@ def main() -> None:
 
             if not arguments.no_adam:
                 show(adams(kind))
-            for variant in arguments.variants:
-                with changed(variant):
+            for variant in arguments.sweep:
+                with changed(arguments.set):
                     show(roams(kind, weights, variant, arguments.temperatures))
 
 

@@ -31,8 +31,10 @@ NOISE_OF_BATCHES = 0.2
 """A step of the sampling part is so short that the noise of batches heats it by at most half of this."""
 ENOUGH = 2.0
 """This many relaxation times are taken as enough to reach equilibrium."""
-SMALLEST = 1e-8
-"""Added to the root mean square of a gradient, as in Adam."""
+LONGEST_SIDE = 64
+"""A matrix whose sides are both longer is made flat in blocks, so that this costs less than its gradient."""
+SMALLEST, TINY = 1e-8, 1e-30
+"""Added to the root mean square of a gradient, as in Adam; and to a divisor that may be 0."""
 
 
 class RoamState(NamedTuple):
@@ -69,6 +71,10 @@ def roam(
     network of 16 units reads twelve numbers per tensor (the place in the cycle, the widths of the tensor, the sizes of
     its parameters, gradient and momentum, the size of the data) and returns the factors by which l, the decay a and the
     damping mu differ from these values, and the look-ahead n, which is otherwise 0.
+
+    Where exploration is without noise (see below), the step of a matrix is then made flat: its singular values become
+    nearly equal and its norm stays, by two steps of the iteration of Muon (Jordan et al., 2024). So all directions of a
+    matrix move at the same speed, not only those of its largest gradients.
 
     In the rest of a cycle, from which draws come, s is 0, and a, v, mu and l are constant: this is exactly SGHMC in the
     coordinates theta / q. Its momentum is drawn from N(0, T) at the start of that part. There v includes the curvature
@@ -153,7 +159,12 @@ def roam_family(
             starts = place == explored
             moved = [_move(*parts, heat, starts, sizes.data) for parts in zip(tensors, plans, noise, strict=True)]
             treedef = jax.tree.structure(state.position)
-            position, momentum, squares = (treedef.unflatten(part) for part in zip(*moved, strict=True))
+            moves, momentum, squares = (treedef.unflatten(part) for part in zip(*moved, strict=True))
+            if sizes.heat == 0:
+                moves = jax.lax.cond(
+                    explores, lambda moves: jax.tree.map(_flattened, moves), lambda moves: moves, moves
+                )
+            position = jax.tree.map(lambda theta, move: theta + move.astype(theta.dtype), state.position, moves)
             stiffness = jnp.stack([tensor.stiffness for tensor in tensors])
             return RoamState(position, momentum, squares, stiffness, state.step + 1), Info(energy)
 
@@ -347,8 +358,8 @@ def _noise(key: Key, heat: jax.Array, momentum: Params) -> Params:
 def _move(
     tensor: _Tensor, plan: _Plan, noise: jax.Array | None, heat: jax.Array, starts: jax.Array, num_data: int
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Return the new position and momentum of a tensor, and its running average."""
-    theta, r = tensor.position, tensor.momentum
+    """Return the step of a tensor, its new momentum, and its running average."""
+    r = tensor.momentum
     root = jnp.sqrt(tensor.squares / tensor.weight + plan.floor) + plan.damping
     q = jnp.sqrt(plan.decay * plan.rate / num_data / root)
     kick = q * num_data * tensor.gradient
@@ -357,7 +368,35 @@ def _move(
     if noise is not None:
         r = r + jnp.sqrt(heat.astype(r.dtype) * jnp.where(starts, 1, 2 * plan.decay)) * noise
     ahead = plan.look_ahead * plan.decay
-    return theta + (q * ((1 - ahead) * r - ahead * kick)).astype(theta.dtype), r, tensor.squares
+    return q * ((1 - ahead) * r - ahead * kick), r, tensor.squares
+
+
+def _flattened(move: jax.Array) -> jax.Array:
+    """Return a step whose matrix has nearly equal singular values, and the norm that it had."""
+    if move.ndim < 2 or move.size == 0:
+        return move
+    matrix = move.reshape(-1, move.shape[-1])
+    size = _rms(matrix)
+    matrix = matrix / (size + TINY)
+    shorter = int(matrix.shape[0] > matrix.shape[1])
+    blocks = jnp.array_split(matrix, math.ceil(matrix.shape[shorter] / LONGEST_SIDE), axis=shorter)
+    flat = jnp.concatenate([_orthogonalised(block, shorter) for block in blocks], axis=shorter)
+    return (flat * (size / (_rms(flat) + TINY))).reshape(move.shape)
+
+
+def _orthogonalised(matrix: jax.Array, side: int) -> jax.Array:
+    """Return a matrix with the same singular vectors, and singular values from .7 to 1.2 but for the smallest."""
+    products = matrix.T @ matrix if side else matrix @ matrix.T
+    products = products / (jnp.linalg.norm(products) + TINY)
+    first = _polynomial(products)
+    factor = _polynomial(first @ products @ first) @ first
+    return matrix @ factor if side else factor @ matrix
+
+
+def _polynomial(products: jax.Array) -> jax.Array:
+    """Return the factor by which Muon brings singular values nearer to 1, given the products of rows or columns."""
+    eye = jnp.eye(len(products), dtype=products.dtype)
+    return 3.4445 * eye - 4.775 * products + 2.0315 * products @ products
 
 
 def _wide(leaf: jax.Array) -> jnp.dtype:
