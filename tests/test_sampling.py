@@ -55,6 +55,23 @@ def test_shuffled_epochs_see_every_example_once_and_each_chain_in_its_own_order(
     assert not np.array_equal(rows[0], rows[1])
 
 
+def test_a_sampler_that_sweeps_runs_through_an_epochs_batches_and_back():
+    def step(key, state, batch):
+        return state._replace(position=batch, step=state.step + 1), roamax.Info(jnp.zeros(()))
+
+    sweeping = sghmc()._replace(step=step, sweeps=True)
+    options = {"batch_size": 5, "num_samples": 24, "burn_in": 0, "thinning": 1, "num_chains": 2}
+    seen = roamax.sample(jax.random.key(0), sweeping, jnp.zeros(5), jnp.arange(20.0), **options).positions
+    for chain in seen:
+        for first in (0, 8, 16):
+            there, back = chain[first : first + 4], chain[first + 4 : first + 8]
+            assert sorted(there.ravel()) == list(range(20))
+            np.testing.assert_array_equal(back, there[::-1])
+        assert not np.array_equal(chain[:4], chain[8:12])
+    with pytest.raises(roamax.errors.InputError, match="`replacement` must be False"):
+        run(sampler=sweeping, replacement=True)
+
+
 def test_replacement_draws_uniformly():
     rows = rows_seen(batch_source(np.arange(10), 5, 400, replacement=True), 400)
     counts = np.bincount(rows.ravel(), minlength=10)

@@ -71,13 +71,14 @@ class Sampler(NamedTuple):
 
     `init` makes a state from a position; `step` advances it by one batch. `collect`, if not None, tells from the number
     of steps taken whether the position may be kept as a draw. `settings` holds the sampler's name and hyperparameters,
-    to be recorded in run folders.
+    to be recorded in run folders. `sweeps` asks for the minibatches of every epoch in order and then in reverse.
     """
 
     init: Callable[[Key, Params], Any]
     step: Callable[[Key, Any, Batch], tuple[Any, Info]]
     collect: Callable[[int], bool] | None = None
     settings: Mapping[str, Any] = {}
+    sweeps: bool = False
 
 
 class LearnedSampler(NamedTuple):

@@ -69,15 +69,22 @@ class WithReplacement(NamedTuple):
 class ShuffledEpochs(NamedTuple):
     """Every example at most once per epoch, in a new order for each epoch and chain.
 
-    Where the batch size does not divide the length, the examples left over are skipped in that epoch.
+    Where the batch size does not divide the length, the examples left over are skipped in that epoch. With `sweeps`, an
+    epoch's batches come in order and then in reverse.
     """
 
     length: int
     batch_size: int
+    sweeps: bool = False
+
+    @property
+    def order_steps(self) -> int:
+        """The number of steps with one order."""
+        return self.length // self.batch_size * (2 if self.sweeps else 1)
 
     def window(self, step: int, keys: Key) -> Window:
         """Return the permutations of a few epochs for every chain."""
-        epoch_steps = self.length // self.batch_size
+        epoch_steps = self.order_steps
         epochs = max(1, WINDOW_INDICES // self.length)
         start = step - step % (epochs * epoch_steps)
         orders = _orders(keys, start // epoch_steps + jnp.arange(epochs), self.length)
@@ -85,7 +92,9 @@ class ShuffledEpochs(NamedTuple):
 
     def rows(self, per_chain: Any, key: Key, step: jax.Array, start: jax.Array) -> jax.Array:
         """Return the row numbers of a batch."""
-        epoch, place = jnp.divmod(step - start, self.length // self.batch_size)
+        epoch, place = jnp.divmod(step - start, self.order_steps)
+        if self.sweeps:
+            place = jnp.minimum(place, self.order_steps - 1 - place)
         return jax.lax.dynamic_slice(per_chain, (epoch, place * self.batch_size), (1, self.batch_size))[0]
 
 
@@ -186,7 +195,13 @@ def _read_shared(shared: Any, per_chain: Any, key: Key, step: jax.Array, start: 
 
 
 def batch_source(
-    data: Any, batch_size: int | None, num_steps: int, *, replacement: bool = False, resumed_at: int = 0
+    data: Any,
+    batch_size: int | None,
+    num_steps: int,
+    *,
+    replacement: bool = False,
+    sweeps: bool = False,
+    resumed_at: int = 0,
 ) -> BatchSource:
     """Return the batch source for data as `roamax.sample` takes them.
 
@@ -195,6 +210,7 @@ def batch_source(
         batch_size: The number of examples per batch; None means all data, or batches as `data` makes them.
         num_steps: The number of steps of the run.
         replacement: Whether to draw with replacement instead of from shuffled epochs.
+        sweeps: Whether to run through the batches of an epoch and then back, before shuffling anew.
         resumed_at: The step that a resumed run begins at.
     """
     if callable(data):
@@ -209,7 +225,9 @@ def batch_source(
         return FullBatch(jax.tree.map(jnp.asarray, data))
     check(1 <= batch_size == int(batch_size), "batch_size", "be a whole number >= 1, or None for all data", batch_size)
     check(batch_size <= length, "batch_size", f"be at most the length of the data, {length}", batch_size)
-    order = WithReplacement(length, batch_size) if replacement else ShuffledEpochs(length, batch_size)
+    if replacement and sweeps:
+        raise InputError("`replacement` must be False for a sampler that sweeps through epochs; got True.")
+    order = WithReplacement(length, batch_size) if replacement else ShuffledEpochs(length, batch_size, sweeps)
     leaves = jax.tree.leaves(data)
     num_bytes = sum(leaf.nbytes for leaf in leaves)
     if num_bytes > DEVICE_BYTES or any(isinstance(leaf, np.memmap) for leaf in leaves):

@@ -88,7 +88,7 @@ def sample(
     positions = _initial_positions(init_position, keys.position)
     states = jax.vmap(sampler.init)(keys.state, positions)
     run = _Run(sampler, keys, plan_draws(sampler, num_samples, burn_in, thinning), checkpoint_seconds, progress)
-    source = partial(batch_source, data, batch_size, replacement=replacement)
+    source = partial(batch_source, data, batch_size, replacement=replacement, sweeps=sampler.sweeps)
     if out is None:
         return run(states, source, MemoryStore(num_chains), None)
     is_caller_made = callable(data) or isinstance(data, Iterator)
