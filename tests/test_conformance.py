@@ -26,6 +26,14 @@ SAMPLERS = {
     "psgld": lambda p: roamax.psgld(p, step_size=1e-3),
     "psgld-gamma": lambda p: roamax.psgld(p, step_size=1e-3, include_gamma=True),
     "sghmc": lambda p: roamax.sghmc(p, step_size=1e-2, friction=1.0),
+    "sgnht": lambda p: roamax.sgnht(p, step_size=1e-2, friction=1.0),
+    "sms_ubu": lambda p: roamax.sms_ubu(p, step_size=1e-2, friction=1.0),
+    "px_sghmc": lambda p: roamax.px_sghmc(p, step_size=1e-2, friction=1.0),
+    "mile": lambda p: roamax.mile(p),
+    "smile": lambda p: roamax.smile(p, step_size=1e-2, friction=1.0),
+    "sa_sgld": lambda p: roamax.sa_sgld(p, step_size=1e-3, memory=1),
+    "entropy_mcmc": lambda p: roamax.entropy_mcmc(p, step_size=1e-3),
+    "entropy_mcmc-anchor": lambda p: roamax.entropy_mcmc(p, step_size=1e-3, draws="anchor"),
     "cyclical": lambda p: roamax.cyclical(p, step_size=1e-2, friction=1.0, cycle_length=10, exploration_ratio=0.1),
     "cyclical-sgld": lambda p: roamax.cyclical(
         p, step_size=1e-3, cycle_length=10, exploration_ratio=0.1, kernel="sgld"
@@ -122,8 +130,8 @@ def test_step_keeps_structure_and_compiles_once_and_equals_itself_unjitted(name)
 @pytest.mark.usefixtures("float64")
 def test_step_keeps_double_precision(name):
     sampler, batch = SAMPLERS[name](make_posterior()), batch_for(name, jnp.float64)
-    start = sampler.init(jax.random.key(0), make_position(jnp.float64))
-    state, _ = jax.jit(sampler.step)(jax.random.key(1), start, batch)
+    start = jax.eval_shape(sampler.init, jax.random.key(0), make_position(jnp.float64))
+    state, _ = jax.eval_shape(sampler.step, jax.random.key(1), start, batch)
     assert signature(state) == signature(start)
     assert {leaf.dtype for leaf in jax.tree.leaves(state.position)} == {jnp.dtype("float64")}
 

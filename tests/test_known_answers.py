@@ -1,5 +1,7 @@
 """Each sampler's long-run distribution against the exact posterior, and its T = 0 against the optimizer it is."""
 
+from itertools import product
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 
 import roamax
 from roamax.errors import InputError
+from roamax.samplers.registry import RECORDS
 from targets import gaussian, linear_regression
 
 CHAINS, BURN_IN, STEPS = 64, 1000, 2500
@@ -16,6 +19,10 @@ TARGETS = {
     "2d": gaussian([1.0, -0.5], [[1.0, 0.6], [0.6, 0.8]]),
     "regression": linear_regression(),
 }
+
+FLAT = roamax.Posterior(lambda params, batch: 0 * batch, lambda params: 0 * jnp.sum(params["theta"]), 1)
+KEY = jax.random.key(2)
+DIAGONAL = np.diag(TARGETS["2d"].covariance)
 
 
 def sgld(posterior, unit, size, temperature):
@@ -46,6 +53,33 @@ def nuts(posterior, unit, size, temperature):
     )  # fmt: skip
 
 
+def sgnht(posterior, unit, size, temperature):
+    return roamax.sgnht(posterior, step_size=lambda step: 0.1 * size * unit, friction=2 / unit, temperature=temperature)
+
+
+def sms_ubu(posterior, unit, size, temperature):
+    return roamax.sms_ubu(
+        posterior, step_size=lambda step: 0.1 * size * unit, friction=2 / unit, temperature=temperature
+    )
+
+
+def mile(posterior, unit, size, temperature):
+    return roamax.mile(posterior, step_size=lambda step: 0.02 * size, adaptation_steps=500, temperature=temperature)
+
+
+def smile(posterior, unit, size, temperature):
+    return roamax.smile(posterior, step_size=lambda step: 0.1 * size * unit, friction=2 / unit, temperature=temperature)
+
+
+def entropy_mcmc(posterior, unit, size, temperature):
+    return roamax.entropy_mcmc(
+        posterior, step_size=lambda step: 0.02 * size * unit**2, temperature=temperature, smoothing=0.3 * unit**2
+    )
+
+
+NEWER = [sgnht, sms_ubu, mile, smile, entropy_mcmc]
+
+
 def chain_draws(sampler, target, batch_size, key, burn_in=BURN_IN, steps=STEPS):
     """One chain's positions after burn-in. A minibatch is a stretch of the data from a random place, round the end."""
     length = jax.tree.leaves(target.data)[0].shape[0]
@@ -74,14 +108,17 @@ def assert_moments(draws, target, temperature, bias=0.05):
     np.testing.assert_array_less(np.abs(products.mean(axis=0) - exact / np.outer(scale, scale)), error + bias)
 
 
-@pytest.mark.parametrize("target_name", TARGETS)
-@pytest.mark.parametrize("make", [sgld, psgld, sghmc, hmc, nuts])
+@pytest.mark.parametrize(
+    ("make", "target_name"),
+    [*product([sgld, psgld, sghmc, hmc, nuts], TARGETS), *product(NEWER, ["2d", "regression"])],
+)
 def test_stationary_moments_at_two_step_sizes_and_temperatures(make, target_name):
     target = TARGETS[target_name]
     is_metropolis = make in (hmc, nuts)
     # The standard deviation of the narrowest direction is the unit of length, and so of step size.
     unit = float(np.linalg.eigvalsh(target.covariance)[0]) ** 0.5
-    batch_size = 30 if target_name == "regression" and not is_metropolis else target.posterior.num_data
+    takes_batches = target_name == "regression" and not RECORDS[make.__name__].full_batch
+    batch_size = 30 if takes_batches else target.posterior.num_data
     lengths = {"burn_in": 20, "steps": 200} if is_metropolis else {}
 
     def run(size, temperature, key):
@@ -172,6 +209,79 @@ def test_sghmc_starts_in_equilibrium():
     assert abs(float(ends.var()) - 1) < 0.1
 
 
+def test_px_sghmc_keeps_the_posterior_of_the_product():
+    """One kernel of one weight, w = p v q, seen once with noise: its moments by quadrature over p, v and q."""
+    datum, deviation, precision = 1.5, 0.7, 2.0
+    posterior = roamax.Posterior(
+        lambda params, batch: -0.5 * ((batch - params["kernel"][0, 0]) / deviation) ** 2,
+        lambda params: -0.5 * jnp.sum(params["kernel"] ** 2),
+        num_data=1,
+    )
+    sampler = roamax.px_sghmc(posterior, step_size=0.1, friction=1.0, matrix_friction=1.0, matrix_precision=precision)
+
+    def moments(key):
+        def step(state, i):
+            state, _ = sampler.step(jax.random.fold_in(key, i), state, jnp.asarray([datum]))
+            w = state.position["kernel"][0, 0]
+            return state, jnp.stack([w, w**2])
+
+        start = sampler.init(key, {"kernel": jnp.ones((1, 1))})
+        return jnp.mean(jax.lax.scan(step, start, jnp.arange(4000))[1][1000:], axis=0)
+
+    found = np.asarray(jax.jit(jax.vmap(moments))(jax.random.split(jax.random.key(4), 256)), np.float64)
+    v, p, q = np.meshgrid(*[np.linspace(-5, 5, 101)] * 3)
+    w = p * v * q
+    density = np.exp(-0.5 * (v**2 + precision * (p**2 + q**2) + ((datum - w) / deviation) ** 2))
+    exact = np.asarray([np.sum(w * density), np.sum(w**2 * density)]) / np.sum(density)
+    error = found.std(axis=0, ddof=1) / np.sqrt(len(found))
+    np.testing.assert_array_less(np.abs(found.mean(axis=0) - exact), 4 * error + 0.01)
+
+
+def test_px_sghmc_expands_the_kernels_that_it_is_told_to():
+    shapes = {"conv": {"kernel": (3, 3, 2, 4), "bias": (4,)}, "words": {"table": (2000, 3)}}
+    position = jax.tree.map(jnp.ones, shapes, is_leaf=lambda shape: isinstance(shape, tuple))
+
+    def sizes(**options):
+        state = jax.eval_shape(roamax.px_sghmc(FLAT, step_size=0.1, friction=1.0, **options).init, KEY, position)
+        return [{name: matrix.shape[0] for name, matrix in side.items()} for side in state.factors[1:]]
+
+    assert sizes() == [{"conv/kernel": 2}, {"conv/kernel": 4, "words/table": 3}]
+    assert sizes(kernels=["words"], largest=5000) == [{"words/table": 2000}, {"words/table": 3}]
+    with pytest.raises(roamax.errors.InputError, match="`kernels` must be in the names of kernels"):
+        sizes(kernels=["dense"])
+
+
+def test_the_anchor_of_entropy_mcmc_sees_the_posterior_smoothed():
+    target = TARGETS["2d"]
+    sampler = roamax.entropy_mcmc(target.posterior, step_size=0.01, smoothing=0.5, draws="anchor")
+    draws = jax.jit(jax.vmap(lambda key: chain_draws(sampler, target, 1, key)))(jax.random.split(KEY, CHAINS))
+    assert_moments(draws, target._replace(covariance=target.covariance + 0.5 * np.eye(2)), 1.0)
+
+
+def test_sa_sgld_weighs_positions_by_the_time_they_stand_for():
+    target = TARGETS["2d"]
+    sampler = roamax.sa_sgld(target.posterior, step_size=0.02, memory=200)
+
+    def variances(key):
+        """Of the path's end by steps, by time, and of the position that draws take; the mean of both coordinates."""
+
+        def step(state, i):
+            state, _ = sampler.step(jax.random.fold_in(key, i), state, target.data)
+            square = [jnp.mean((p["theta"] - target.mean) ** 2 / DIAGONAL) for p in (state.end, state.position)]
+            return state, jnp.stack([square[0], state.weight * square[0], state.weight, square[1]])
+
+        seen = jax.lax.scan(step, sampler.init(key, {"theta": jnp.asarray(target.mean)}), jnp.arange(5000))[1]
+        by_steps, by_time, weight, drawn = jnp.mean(seen[1000:], axis=0)
+        return jnp.stack([by_steps, by_time / weight, drawn])
+
+    found = np.asarray(jax.jit(jax.vmap(variances))(jax.random.split(KEY, 256)))
+    error = found.std(axis=0, ddof=1) / np.sqrt(len(found))
+    by_steps, by_time, drawn = found.mean(axis=0)
+    assert by_steps > 1 + 4 * error[0]
+    assert abs(by_time - 1) < 4 * error[1] + 0.03
+    assert abs(drawn - 1) < 4 * error[2] + 0.05
+
+
 def test_psgld_needs_gamma_where_its_preconditioner_follows_the_position():
     target = gaussian(0.0, 1.0)
     keys = jax.random.split(jax.random.key(3), 256)
@@ -245,9 +355,6 @@ def test_long_cycles_end_in_finite_numbers():
     last = state._replace(step=jnp.asarray(length - 1, jnp.int32))
     after, _ = sampler.step(jax.random.key(1), last, target.data)
     assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(after))
-
-
-FLAT = roamax.Posterior(lambda params, batch: 0 * batch, lambda params: 0 * jnp.sum(params["theta"]), 1)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 4.0])

@@ -57,7 +57,7 @@ def sample(
         burn_in: Steps before the first draw.
         thinning: Steps between draws.
         chains: Chains that run in parallel.
-        batch_size: Examples per minibatch; HMC and NUTS use all data.
+        batch_size: Examples per minibatch; HMC, NUTS and MILE use all data.
         weight_decay: Weight decay equivalent to the Gaussian prior, relative to the mean loss.
         lr: Learning rate on the mean loss, for samplers that have one.
         momentum_decay: One minus the momentum, for samplers that have one.

@@ -50,8 +50,14 @@ def size(tree: Params) -> int:
     return sum(math.prod(jnp.shape(leaf)) for leaf in jax.tree.leaves(tree))
 
 
+def inner(first: Params, second: Params) -> jax.Array:
+    """Return the sum of the products of two trees' entries."""
+    pairs = zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True)
+    return jnp.asarray(sum(jnp.sum(a * b) for a, b in pairs))
+
+
 def squared_norm(tree: Params) -> jax.Array:
-    return jnp.asarray(sum(jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(tree)))
+    return inner(tree, tree)
 
 
 def normal_like(key: Key, tree: Params) -> Params:

@@ -14,6 +14,7 @@ from roamax.errors import InputError, lookup
 if TYPE_CHECKING:  # For type checkers: these names in `roamax`.
     from roamax.samplers.cyclical import cyclical as cyclical
     from roamax.samplers.ensemble import ensemble as ensemble
+    from roamax.samplers.entropy_mcmc import entropy_mcmc as entropy_mcmc
     from roamax.samplers.hmc import hmc as hmc
     from roamax.samplers.hmc import nuts as nuts
     from roamax.samplers.learned.kinetic_l2e import kinetic_l2e as kinetic_l2e
@@ -26,9 +27,15 @@ if TYPE_CHECKING:  # For type checkers: these names in `roamax`.
     from roamax.samplers.learned.precond_l2e import precond_l2e_family as precond_l2e_family
     from roamax.samplers.learned.roam import roam as roam
     from roamax.samplers.learned.roam import roam_family as roam_family
+    from roamax.samplers.microcanonical import mile as mile
+    from roamax.samplers.microcanonical import smile as smile
     from roamax.samplers.psgld import psgld as psgld
+    from roamax.samplers.px_sghmc import px_sghmc as px_sghmc
+    from roamax.samplers.sa_sgld import sa_sgld as sa_sgld
     from roamax.samplers.sghmc import sghmc as sghmc
     from roamax.samplers.sgld import sgld as sgld
+    from roamax.samplers.sgnht import sgnht as sgnht
+    from roamax.samplers.sms_ubu import sms_ubu as sms_ubu
     from roamax.types import Sampler
 
 
@@ -140,6 +147,18 @@ RECORDS: dict[str, Record] = {
                (1e-3, 1e-3)),
         Record("sghmc", "roamax.samplers.sghmc", "SGHMC", "Langevin dynamics with momentum on minibatches",
                (0.05, 0.001), with_momentum),
+        Record("sgnht", "roamax.samplers.sgnht", "SGNHT", "SGHMC whose friction adapts to the noise of gradients",
+               (0.05, 0.001), with_momentum, in_demo=False),
+        Record("sms_ubu", "roamax.samplers.sms_ubu", "SMS-UBU", "SGHMC with a bias of second order, in sweeps",
+               (0.05, 0.001), with_momentum, in_demo=False),
+        Record("px_sghmc", "roamax.samplers.px_sghmc", "PX-SGHMC", "SGHMC on the factors of kernels",
+               (0.005, 1e-4), with_momentum, in_demo=False),
+        Record("smile", "roamax.samplers.microcanonical", "SMILE", "microcanonical Langevin dynamics on minibatches",
+               (0.05, 0.001), with_momentum, in_demo=False),
+        Record("sa_sgld", "roamax.samplers.sa_sgld", "SA-SGLD", "SGLD, shorter steps where gradients are large",
+               (0.1, 0.002), in_demo=False),
+        Record("entropy_mcmc", "roamax.samplers.entropy_mcmc", "Entropy-MCMC", "SGLD tied to an anchor, for flat modes",
+               (0.1, 0.002), in_demo=False),
         Record("cyclical", "roamax.samplers.cyclical", "cyclical SGHMC", "SGHMC with warm restarts, a draw per cycle",
                (0.1, 5e-4), with_momentum, draws="cycle", short="cSGMCMC"),
         Record("ensemble", "roamax.samplers.ensemble", "deep ensemble", "deep and snapshot ensembles, by optax",
@@ -147,6 +166,8 @@ RECORDS: dict[str, Record] = {
         Record("hmc", "roamax.samplers.hmc", "HMC", "exact, on the full batch, by blackjax", full_batch=True),
         # It chooses its number of gradients itself, so it cannot be compared at equal cost.
         Record("nuts", "roamax.samplers.hmc", "NUTS", "HMC that chooses the length of its trajectories",
+               full_batch=True, in_demo=False),
+        Record("mile", "roamax.samplers.microcanonical", "MILE", "microcanonical Langevin dynamics, on the full batch",
                full_batch=True, in_demo=False),
         Record("l2e", "roamax.samplers.learned.l2e", "L2E", "learned kinetic-energy gradients, the paper's method",
                family="l2e_family"),
