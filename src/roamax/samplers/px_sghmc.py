@@ -37,7 +37,7 @@ def px_sghmc(
     friction: Scalar,
     temperature: Scalar = 1.0,
     kernels: Sequence[str] | None = None,
-    matrix_friction: float = 0.01,
+    matrix_friction: float = 1.0,
     matrix_precision: float | None = None,
     largest: int = 1024,
 ) -> Sampler:
@@ -61,7 +61,8 @@ def px_sghmc(
         temperature: T; 1 samples the expanded posterior.
         kernels: Parts of the names of arrays to expand, such as "Dense" or "conv1/kernel"; None expands every array of
             two or more axes.
-        matrix_friction: C for P and Q, as a multiple of `friction`.
+        matrix_friction: C for P and Q, as a multiple of `friction`. The paper has .01, which on networks that do not
+            normalise lets the noise of minibatches heat P and Q until they diverge.
         matrix_precision: lambda, the precision of the prior of P and Q; None is the number of rows of each, with which
             W has the variances that the given prior gives V. The paper has 2, with networks that normalise.
         largest: The longest axis that gets a matrix: that of an embedding's words should not.
