@@ -111,12 +111,10 @@ def laboratory(folder, monkeypatch):
     monkeypatch.setattr(hmc_fidelity, "NUTS", {"burn_in": 10, "num_samples": 8, "num_chains": 2})
     small = hmc_fidelity.SMALL
     monkeypatch.setattr(hmc_fidelity, "SMALL", small._replace(burn_in=4, draws=4, thinning=4, members=2))
-    monkeypatch.setattr(
-        regression_1d, "PROBLEM", regression_1d.PROBLEM._replace(burn_in=4, draws=4, thinning=2, members=2)
-    )
+    monkeypatch.setattr(regression_1d, "PROBLEM", regression_1d.PROBLEM._replace(burn_in=4, draws=4, thinning=2))
     monkeypatch.setattr(regression_1d, "MEMBER_STEPS", 4)
-    monkeypatch.setattr(regression_1d, "HMC", {"num_integration_steps": 2, "step_size": 1e-4, "adaptation_steps": 0})
-    monkeypatch.setattr(regression_1d, "HMC_DRAWS", {"burn_in": 0, "num_samples": 4})
+    monkeypatch.setattr(regression_1d, "ADAPTATION_STEPS", 2)
+    monkeypatch.setattr(regression_1d, "DRAWS", (4, 6))
     monkeypatch.setattr(augmentation, "TEMPERATURES", {"DE": (0.0,), "L2E": (1.0, 0.01)})
     monkeypatch.setattr(search, "AXES", {name: axes[:1] for name, axes in search.AXES.items()})
     weights = {name: folder / f"{name}.safetensors" for name in LEARNED}

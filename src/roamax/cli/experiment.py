@@ -27,6 +27,7 @@ def experiment(
     seeds: int = 3,
     weights: Annotated[Words, tyro.conf.arg(metavar="METHOD=FILE ...")] = (),
     problems: Annotated[Words, tyro.conf.arg(metavar="NAME ...")] = (),
+    methods: Annotated[Words, tyro.conf.arg(metavar="NAME ...")] = (),
     steps: Annotated[tuple[int, ...], tyro.conf.arg(metavar="N ...")] = (),
     engine: Engine = "local",
     address: Address = None,
@@ -57,6 +58,7 @@ def experiment(
         seeds: Number of seeds, starting from --seed.
         weights: Weights for learned methods, instead of the pretrained ones.
         problems: Run only these problems, such as cifar10.
+        methods: Run only these methods, such as L2E.
         steps: Lengths of runs in steps, for tune and transfer, which tune methods to each.
         engine: Where chains run: in processes of this machine, or as tasks of a Ray cluster.
         workers: Local processes that run chains, each on its own core; 1 runs them in this process.
@@ -83,6 +85,7 @@ def experiment(
         seed=seed,
         weights=files,
         problems=problems,
+        methods=methods,
         steps=steps,
         engine=engine,
         address=address,

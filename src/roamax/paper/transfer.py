@@ -42,7 +42,8 @@ REMARKS = (
 def run(lab: Lab) -> Findings:
     """Compare the NLL of the averaged prediction at equal cost, and the diversity of draws."""
     problems = lab.problems(*PROBLEMS)
-    setups = {key: setup for problem in problems for key, setup in _setups(lab, problem)}
+    names = lab.methods_of(METHODS)
+    setups = {key: setup for problem in problems for key, setup in _setups(lab, problem, names)}
     found = dict(zip(setups, lab.look(_scores, list(setups.values())), strict=True))
     rows = averaged({key: records for key, records in found.items() if records})
     first = dataclasses.replace(lab, seeds=lab.seeds[:1])
@@ -60,12 +61,12 @@ def run(lab: Lab) -> Findings:
     return Findings(tables, {"nll": _figure(rows)} if rows else {}, remarks=remarks)
 
 
-def _setups(lab: Lab, problem: Problem) -> Iterator[tuple[tuple[str, str], Setup]]:
+def _setups(lab: Lab, problem: Problem, names: Sequence[str]) -> Iterator[tuple[tuple[str, str], Setup]]:
     """Yield the samplers as they ship and the tuned methods, by the problem's label and the method."""
     # What is missing in the results of earlier searches is searched for now.
-    unknown = [name for name in AXES if not is_tuned(problem, name)]
+    unknown = [name for name in names if name in AXES and not is_tuned(problem, name)]
     searched = {name: trials[0].hyper for name, trials in search(lab, problem, unknown).items()} if unknown else {}
-    for name in METHODS:
+    for name in names:
         yield (problem.label, name), lab.setup(problem, name, **searched.get(name, {}))
 
 

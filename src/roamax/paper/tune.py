@@ -28,9 +28,11 @@ COLUMNS = (*dict.fromkeys(AXIS_LABELS.values()), "trials", NLL)
 def run(lab: Lab) -> Findings:
     """Search with the first seed."""
     rows, trials, winners = {}, {}, {}
-    problems = lab.problems(*(lab.only or PROBLEMS if lab.scale == "cpu" else SCALES[lab.scale]))
+    names = PROBLEMS if lab.scale == "cpu" else tuple(SCALES[lab.scale])
+    problems = lab.problems(*dict.fromkeys((*names, *lab.only)))
+    methods = lab.methods_of(AXES)
     for problem in problems:
-        for name, found in search(lab, problem, tuple(AXES)).items():
+        for name, found in search(lab, problem, methods).items():
             trials[f"{problem.label}, {name}"] = [trial._asdict() for trial in found]
             winners.setdefault(problem.tuned_as, {}).setdefault(str(problem.steps), {})[name] = found[0].hyper
             rows[problem.label, name] = _row(found[0].hyper) | {"trials": Value(len(found)), NLL: Value(found[0].nll)}

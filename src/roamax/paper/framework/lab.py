@@ -38,6 +38,8 @@ class Lab:
     progress: bool | None = None
     only: Sequence[str] = ()
     """The only problems to run; all of an experiment's if empty."""
+    only_methods: Sequence[str] = ()
+    """The only methods to run; all of an experiment's if empty."""
     steps: Sequence[int] = ()
     """The lengths of runs, in steps; each problem's own if empty."""
     workers: Workers = field(default_factory=Here)
@@ -59,6 +61,14 @@ class Lab:
         wanted = [known[name] for name in here if name in (self.only or names)]
         installed = [problem for problem in wanted if self.attempt(problem.task.build)]
         return [problem.lasting(steps) for problem in installed for steps in self.steps or (problem.steps,)]
+
+    def methods_of(self, names: Iterable[str]) -> list[str]:
+        """Return the methods among these that are to be run; notes name the others."""
+        wanted = [name for name in names if name in (self.only_methods or (name,))]
+        for name in names:
+            if name not in wanted:
+                self.note(f"{name}: not run.")
+        return wanted
 
     def setup(self, problem: Problem, name: str, **changed: Any) -> Setup:
         """Return the setup of a method's chains on a problem; `changed` overrides the problem's settings."""
@@ -99,7 +109,7 @@ class Lab:
         Returns:
             One record per seed, by the problem's label and the method's name; what could not be measured is left out.
         """
-        pairs = list(itertools.product(problems, list(names)))
+        pairs = list(itertools.product(problems, self.methods_of(list(names))))
         found = self.look(of_chain, [self.setup(problem, name) for problem, name in pairs])
         return {
             (problem.label, name): records for (problem, name), records in zip(pairs, found, strict=True) if records

@@ -46,9 +46,7 @@ def task_of(problem: Problem, hyper: Hyper) -> TaskSpec:
 
 def method(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
     """Return the method of that name on a problem, with hyperparameters in the terms of `problems`."""
-    records = {r.method: r for r in RECORDS.values() if r.learning_rates is not None or r.draws == "cycle"}
-    learned = {label: record for label, (record, _) in LEARNED.items()}
-    record = lookup({**records, **learned, **dict.fromkeys(ADAM)}, name, "method")
+    record = lookup(_records(), name, "method")
     if record is None:
         return ADAM[name](name, problem, task, hyper)
     if record.draws == "cycle":
@@ -59,6 +57,17 @@ def method(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
         settings = {**record.settings(_terms(hyper)), "temperature": hyper.get("temperature", 1.0)}
         return _in_turn(name, problem, task, record.load()(task.posterior, **settings))
     return _members(name, problem, task, hyper)
+
+
+def names() -> list[str]:
+    """Return the names of all methods."""
+    return list(_records())
+
+
+def _records() -> dict[str, Record | None]:
+    """Return the record of each method's sampler; None for those by Adam."""
+    records = {r.method: r for r in RECORDS.values() if r.learning_rates is not None or r.draws == "cycle"}
+    return {**records, **{label: record for label, (record, _) in LEARNED.items()}, **dict.fromkeys(ADAM)}
 
 
 def finished(name: str, key: Key, problem: Problem, hyper: Hyper, draws: Draws) -> Draws:

@@ -56,6 +56,7 @@ def run_experiment(
     seed: int = 0,
     weights: Mapping[str, Path] | None = None,
     problems: Sequence[str] = (),
+    methods: Sequence[str] = (),
     steps: Sequence[int] = (),
     engine: str = "local",
     address: str | None = None,
@@ -76,6 +77,7 @@ def run_experiment(
         seed: The first seed.
         weights: Files that replace the weights that ship, by learned method.
         problems: The only problems to run; all if empty.
+        methods: The only methods to run; all if empty.
         steps: The lengths of runs, for experiments that tune methods to each; the problems' own if empty.
         engine: "local" for processes of this machine, or "ray".
         address: The address of the Ray cluster.
@@ -92,19 +94,21 @@ def run_experiment(
     from roamax import runs
     from roamax.host import files
     from roamax.paper.framework.lab import Lab
-    from roamax.paper.framework.methods import LEARNED
+    from roamax.paper.framework.methods import LEARNED, names
     from roamax.paper.framework.results import Findings, write_files
     from roamax.parallel.workers import hired
 
     for method in weights or {}:
         lookup(LEARNED, method, "weights")
+    for method in methods:
+        lookup(dict.fromkeys(names()), method, "methods")
     folder = Path(out)
     files.make_folder(folder)
     kept = Path(chains or folder / "chains").absolute()
     run: Callable[[Lab], Findings] = importlib.import_module(f"roamax.paper.{name.replace('-', '_')}").run
     begun = time.monotonic()
     with hired(engine, address, workers, progress) as at_work:
-        lab = Lab(scale, kept, range(seed, seed + seeds), weights or {}, progress, problems, steps, at_work)
+        lab = Lab(scale, kept, range(seed, seed + seeds), weights or {}, progress, problems, methods, steps, at_work)
         found = run(lab)
     seconds = time.monotonic() - begun + sum(lab.spared.values()) / at_work.count
     about = {
