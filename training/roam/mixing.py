@@ -1,0 +1,47 @@
+"""Whether `roam`'s draws at T = 1 from one long cycle are the posterior with too few draws, or have not mixed.
+
+python training/roam/mixing.py
+
+On `small`, prints the NLL of one draw (mean over draws), and of averages over more and more draws, on validation data,
+for SGHMC with two step sizes and for `roam` in long and in short cycles, 100,000 steps each.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from evaluate import TASKS
+from runs import draws, nll, task_of
+
+import roamax
+
+STEPS, KEPT = 100_000, 100
+
+
+def row(name: str, logs: jax.Array) -> None:
+    """Print one line: single draws of the first and the second half, and averages of the last draws."""
+    half = len(logs) // 2
+    single = [float(np.mean([nll(log[None]) for log in part])) for part in (logs[:half], logs[half:])]
+    averages = "  ".join(f"{count}: {float(nll(logs[-count:])):.3f}" for count in (10, 50, 100))
+    print(f"{name:22} one draw {single[0]:.3f}, {single[1]:.3f}  averages of {averages}", flush=True)
+
+
+def main() -> None:
+    """Print the table."""
+    task, key = task_of(TASKS["small"]), jax.random.key(0)
+
+    def run(sampler: roamax.Sampler, ends: np.ndarray) -> jax.Array:
+        compiled = jax.jit(lambda train, valid: draws(sampler, task, ends, key, train, valid))
+        return compiled(task.train, task.valid)
+
+    evenly = np.linspace(0, STEPS, KEPT + 1, dtype=int)[1:]
+    for rate in (0.01, 0.003):
+        terms = roamax.from_learning_rate(rate, momentum_decay=0.1, num_data=task.posterior.num_data)
+        row(f"SGHMC, rate {rate}", run(roamax.sghmc(task.posterior, **terms), evenly))
+    for length in (10_000, 2_000):
+        sampler = roamax.roam(task.posterior, cycle_length=length, draws_per_cycle=length // 1_000)
+        ends = [step for step in range(1, STEPS + 1) if sampler.collect and sampler.collect(step)]
+        row(f"roam, cycles of {length:,}", run(sampler, jnp.asarray(ends)))
+
+
+if __name__ == "__main__":
+    main()
