@@ -1,5 +1,6 @@
 """The runner: where batches come from, what it keeps, when it stops."""
 
+import functools
 import io
 import os
 import subprocess
@@ -118,6 +119,18 @@ def test_samplers_decide_which_steps_may_be_draws():
     assert run(sampler=ensemble, thinning=1, burn_in=0, num_samples=3).steps == [7, 14, 21]
     adapting = roamax.hmc(TARGET.posterior, adaptation_steps=4)
     assert run(sampler=adapting, batch_size=None, thinning=1, burn_in=0, num_samples=2).steps == [5, 6]
+
+
+def test_any_sampler_with_a_step_size_runs_in_cycles():
+    def cycles(kernel, **more):
+        return roamax.cyclical(TARGET.posterior, step_size=1e-3, cycle_length=10, kernel=kernel, **more)
+
+    drawing = {"thinning": 1, "burn_in": 0, "num_samples": 2}
+    named, given = (run(sampler=cycles(kernel), **drawing) for kernel in ("sgld", roamax.sgld))
+    np.testing.assert_array_equal(named.positions["theta"], given.positions["theta"])
+    learned = cycles(functools.partial(roamax.l2e, meta_params="pretrained"), friction=0.1)
+    assert learned.settings["kernel"]["name"] == "l2e"
+    assert run(sampler=learned, **drawing).steps == [10, 20]
 
 
 def test_ensemble_members_start_anew():
