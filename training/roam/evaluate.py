@@ -31,7 +31,7 @@ TASKS = {
     "small": mlp("mnist", [64], 2_000, halve=True),
     "wide": mlp("fashion_mnist", [256, 256], 20_000, 128, halve=True),
     "deep": mlp("fashion_mnist", [64, 64, 64, 64], 40_000, halve=True),
-    "blood": mlp("bloodmnist", [128], 8_000, halve=True),
+    "cifar": mlp("cifar10", [128], 8_000, halve=True),
     "conv": TaskSpec("fashion_mnist", "cnn", {"channels": 8}, halve=True, train_size=40_000, batch_size=64),
     "cnn": TaskSpec("fashion_mnist", "cnn_fashion"),
 }

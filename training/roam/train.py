@@ -47,7 +47,7 @@ KINDS_TRAINED = (
     Kind(mlp("fashion_mnist", [16], 2_000, halve=True), 300, 3),
     Kind(mlp("fashion_mnist", [128], 20_000, 128, halve=True), 400),
     Kind(mlp("fashion_mnist", [32, 32, 32], 10_000, 32, halve=True), 800),
-    Kind(mlp("bloodmnist", [32], 8_000, halve=True), 400),
+    Kind(mlp("cifar10", [32], 8_000, halve=True), 400),
     Kind(TaskSpec("mnist", "cnn", {"channels": 4}, halve=True, train_size=20_000, batch_size=32), 200),
 )
 KINDS_VALIDATED = (
