@@ -22,13 +22,15 @@ from roamax.cli.start import start_jax
 from roamax.host import files, progress
 from roamax.samplers import registry
 
-SHORT = ["--data", "digits", "--options", "hidden=[8]", "--batch-size", "32", "--burn-in", "40", "--thinning", "10"]
+SHORT = ["--data", "digits", "--options", "hidden=[8]", "--batch-size", "32", "--burn-in", "40", "--thinning", "10",
+         "--temperature", "0.9"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def run_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "sghmc"
     main(["sample", *SHORT, "--num-samples", "5", "--out", str(folder), "--quiet"])
+    assert files.read_json(folder / "results.json")["sampler"]["temperature"] == 0.9
     return folder
 
 
@@ -150,6 +152,7 @@ def test_a_browser_shows_the_page_without_complaint(run_folder, tmp_path):
         (["sample", "--num-samples", "0", "--out", "x"], "`num_samples` must be a whole number >= 1; got 0"),
         (["sample", "--batch-size", "5000", "--out", "x"], "`batch_size` must"),
         (["sample", "--lr", "-1", "--out", "x"], "`lr` must"),
+        (["sample", "--temperature", "-1", "--out", "x"], "`temperature` must be a finite number >= 0"),
         (["sample"], "--out"),
         (["evaluate", "nowhere"], "nowhere/config.json could not be read"),
         (["data", "fetch", "mnits"], "did you mean 'mnist'"),

@@ -559,6 +559,7 @@ def test_any_npz_is_a_data_set_of_its_name(tmp_path):
     ("changes", "complaint"),
     [
         ({"x_test": None}, "must hold x_train, y_train, x_test and y_test"),
+        ({"x_train": None, "y_train": None, "x_test": None, "y_test": None, "y": [0], "x": [0.0]}, "; got x, y"),
         ({"x_test": published.images(0, 28, 28), "y_test": published.labels(0, 10)}, "at least one test example"),
         ({"y_train": None}, "as many rows in x_train as in y_train; got 5 and none"),
         ({"y_train": published.labels(4, 10)}, "as many rows in x_train as in y_train; got 5 and 4"),

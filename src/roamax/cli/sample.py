@@ -27,6 +27,9 @@ def sample(
     weight_decay: float = 5e-4,
     lr: Annotated[float | None, tyro.conf.arg(metavar="FLOAT", help_behavior_hint="(default: the sampler's)")] = None,
     momentum_decay: float = 0.1,
+    temperature: Annotated[
+        float | None, tyro.conf.arg(metavar="FLOAT", help_behavior_hint="(default: the sampler's)")
+    ] = None,
     settings: Pairs = (),
     train_size: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: all)")] = None,
     halve: Flag = False,
@@ -45,7 +48,7 @@ def sample(
         roamax sample --out runs/digits
         roamax sample --out runs/fashion --data fashion_mnist --model cnn \\
             --options channels=8 depth=2
-        roamax sample --out runs/cold --sampler cyclical --settings temperature=0.1
+        roamax sample --out runs/cold --sampler cyclical --temperature 0.1
 
     Args:
         out: The run folder.
@@ -61,7 +64,8 @@ def sample(
         weight_decay: Weight decay equivalent to the Gaussian prior, relative to the mean loss.
         lr: Learning rate on the mean loss, for samplers that have one.
         momentum_decay: One minus the momentum, for samplers that have one.
-        settings: The sampler's own settings, such as temperature=0.1 or step_size=0.01.
+        temperature: That of the posterior; 1 is Bayes' rule, less is sharper.
+        settings: The sampler's own settings, such as step_size=0.01.
         train_size: Use only this many training examples, chosen by the seed.
         halve: Shrink images to half their size.
     """
@@ -86,10 +90,11 @@ def sample(
         halve=halve, train_size=train_size, seed=seed,
     )  # fmt: skip
     task = spec.build(data_dir)
+    tempered = {} if temperature is None else {"temperature": temperature}
     chosen = named_sampler(
         sampler, task.posterior, num_steps=burn_in + num_samples * thinning, num_samples=num_samples, init=task.init,
         regression=task.is_regression, momentum_decay=momentum_decay, argument="lr",
-        **{"learning_rate": lr, **parse_pairs(settings, "settings")},
+        **{"learning_rate": lr, **tempered, **parse_pairs(settings, "settings")},
     )  # fmt: skip
     show = False if quiet or json else None
     begun = time.monotonic()

@@ -109,6 +109,12 @@ def npz_arrays(path: Path, wanted: Callable[[str], bool]) -> dict[str, np.ndarra
     return arrays
 
 
+def npz_names(path: Path) -> list[str]:
+    """Return the names of the arrays of an npz file."""
+    with zipfile.ZipFile(path) as archive:
+        return [name.removesuffix(".npy") for name in archive.namelist()]
+
+
 def check_claim(num_bytes: int, stored: int, ratio: int = DEFLATE_RATIO) -> None:
     """Refuse a header that claims more bytes than the stored ones can decompress to."""
     if num_bytes > ratio * stored:

@@ -13,6 +13,7 @@ from roamax.errors import FileError, check
 from roamax.host import files
 
 PARTS = ("train", "valid", "test")
+WHOLE = "hold x_train, y_train, x_test and y_test, or x_test and y_test alone"
 _KEYS = {
     **{f"{name}_{part}": f"{name}_{part}" for name in "xy" for part in PARTS},
     **{f"{name}_val": f"{name}_valid" for name in "xy"},
@@ -81,7 +82,7 @@ def from_arrays(name: str, arrays: dict[str, np.ndarray], num_classes: int | Non
     If `num_classes` is None, it is one more than the largest label, or 0 for real targets.
     """
     if not {"x_test", "y_test"} <= arrays.keys():
-        raise _wrong(source, "hold x_train, y_train, x_test and y_test, or x_test and y_test alone", sorted(arrays))
+        raise _wrong(source, WHOLE, sorted(arrays))
     fields = {key: _inputs(array, key, source) for key, array in arrays.items() if key.startswith("x")}
     fields |= {key: _targets(array, key, source) for key, array in arrays.items() if key.startswith("y")}
     x, y = fields["x_test"], fields["y_test"]
@@ -104,6 +105,8 @@ def read_npz(path: Path, name: str, num_classes: int | None = None) -> Dataset:
     """Read a data set from a `NAME.npz` with `x_train`, `y_train`, `x_test`, `y_test`, or MedMNIST's names for them."""
     with archives.reading(path, "replace it, or remove it"):
         arrays = archives.npz_arrays(path, _KEYS.__contains__)
+        if not arrays:
+            raise _wrong(path, WHOLE, sorted(archives.npz_names(path)))
     return from_arrays(name, {_KEYS[key]: array for key, array in arrays.items()}, num_classes, path)
 
 
