@@ -56,23 +56,23 @@ def laplace(*, scale: float) -> LogPrior:
     return log_prior
 
 
-def fan_in_gaussian(*, scale: float = 1.0) -> LogPrior:
+def fan_in_gaussian(*, scale: float | jax.Array = 1.0) -> LogPrior:
     """Return the prior N(0, scale^2 / m) on weights, with m the fan-in of their tensor, and N(0, 1) on biases.
 
     The fan-in is the product of all axes but the last, as in flax; vectors and scalars count as biases. A priori, the
     outputs then have the same magnitude whatever the widths of the network.
 
     Args:
-        scale: The standard deviation of a weighted sum of unit inputs.
+        scale: The standard deviation of a weighted sum of unit inputs; it may be traced.
 
     Returns:
         The log-density as a function of the parameters.
     """
-    check(_positive(scale), "scale", "be a finite number > 0", scale)
+    check(isinstance(scale, jax.Array) or _positive(scale), "scale", "be a finite number > 0", scale)
 
     def log_density(leaf: jax.Array) -> jax.Array:
-        variance = scale**2 / math.prod(leaf.shape[:-1]) if leaf.ndim >= 2 else 1.0
-        return -0.5 * jnp.sum(jnp.square(leaf)) / variance - 0.5 * leaf.size * math.log(2 * math.pi * variance)
+        variance = jnp.asarray(scale**2 / math.prod(leaf.shape[:-1]) if leaf.ndim >= 2 else 1.0, leaf.dtype)
+        return -0.5 * jnp.sum(jnp.square(leaf)) / variance - 0.5 * leaf.size * jnp.log(2 * math.pi * variance)
 
     def log_prior(params: Params) -> jax.Array:
         return jnp.asarray(sum(map(log_density, jax.tree.leaves(params))))

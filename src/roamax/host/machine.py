@@ -3,6 +3,7 @@
 import os
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -37,6 +38,20 @@ def take_jax_settings(settings: Mapping[str, Any]) -> None:
     """Apply the result of `jax_settings` from another process."""
     for name, value in settings.items():
         jax.config.update(name, value)
+    ignore_half_programs()
+
+
+def cache_programs() -> None:
+    """Cache compiled programs on disk between processes, in the user's cache folder, unless JAX was told where.
+
+    JAX is told by `JAX_COMPILATION_CACHE_DIR`, and not to cache at all by `JAX_ENABLE_COMPILATION_CACHE=0`.
+    """
+    import platformdirs
+
+    if not jax.config.values["jax_compilation_cache_dir"]:
+        cache = Path(platformdirs.user_cache_dir("roamax")) / "compiled"
+        jax.config.update("jax_compilation_cache_dir", str(cache))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     ignore_half_programs()
 
 

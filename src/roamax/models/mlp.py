@@ -11,6 +11,9 @@ from roamax.errors import check
 from roamax.models.model import activation as activation_named
 from roamax.models.model import check_whole
 
+LEAST_NOISE = 1e-3
+"""The least scale that depends on the inputs: where one target is met exactly, its density must not be infinite."""
+
 
 class MLP(nn.Module):
     """Dense layers with an activation between them; inputs of any shape are flattened."""
@@ -42,6 +45,22 @@ class RegressionMLP(nn.Module):
             return mean, jnp.full_like(mean, self.noise_scale)
         log_scale = self.param("log_scale", nn.initializers.zeros, mean.shape[1:], jnp.float32)
         return mean, jnp.broadcast_to(jnp.exp(log_scale), mean.shape)
+
+
+class HeteroscedasticMLP(nn.Module):
+    """An MLP for the mean of real targets and, from the same hidden units, the scale of their noise."""
+
+    outputs: int
+    hidden: tuple[int, ...]
+    activation: Callable[[jax.Array], jax.Array]
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Return mean and scale."""
+        units = _hidden_layers(x, self.hidden, self.activation)
+        mean, raw = (nn.Dense(self.outputs, name=name)(units) for name in ("output", "noise"))
+        scale = LEAST_NOISE + nn.softplus(raw)
+        return (mean[:, 0], scale[:, 0]) if self.outputs == 1 else (mean, scale)
 
 
 def mlp(num_classes: int = 10, hidden: Sequence[int] = (100, 100), activation: str = "relu") -> nn.Module:
@@ -85,6 +104,22 @@ def mlp_regression(
     if noise_scale is not None:
         check(math.isfinite(noise_scale) and noise_scale > 0, "noise_scale", "be a finite number > 0", noise_scale)
     return RegressionMLP(outputs, tuple(hidden), activation_named(activation), noise_scale)
+
+
+def mlp_heteroscedastic(outputs: int = 1, hidden: Sequence[int] = (100, 100), activation: str = "relu") -> nn.Module:
+    """Build an MLP for regression whose noise depends on the inputs; it returns the mean and the scale.
+
+    Args:
+        outputs: The number of targets; mean and scale have shape (n,) for one, (n, k) for k.
+        hidden: The widths of the hidden layers.
+        activation: The name of the activation.
+
+    Returns:
+        The flax module.
+    """
+    check_whole(outputs, "outputs")
+    _check_widths(hidden)
+    return HeteroscedasticMLP(outputs, tuple(hidden), activation_named(activation))
 
 
 def _hidden_layers(x: jax.Array, hidden: tuple[int, ...], activation: Callable[[jax.Array], jax.Array]) -> jax.Array:

@@ -23,6 +23,7 @@ class Record(NamedTuple):
 MODELS = {
     "mlp": Record("mlp"),
     "mlp_regression": Record("mlp"),
+    "mlp_heteroscedastic": Record("mlp"),
     "cnn": Record("cnn"),
     "cnn_fashion": Record("cnn"),
     "cnn_cifar": Record("cnn"),

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ class Draws:
 
     `draws.positions` is a pytree with leading axes (chain, draw); iterating yields single positions, draw by draw and
     chain by chain, with one at a time in memory when they are on disk. `len(draws)` is the total number of positions;
-    `draws[chain, draw]` is one of them.
+    `draws[chain, draw]` is one of them, `draws[:, 10:]` and `draws[:2]` are draws again, and nothing is copied.
     """
 
     def __init__(self, store: "Store"):
@@ -92,13 +92,47 @@ class Draws:
     def __len__(self) -> int:
         return self.num_chains * self.num_samples
 
-    def __getitem__(self, index: tuple[int, int]) -> Params:
-        chain, draw = index
-        if not (0 <= chain < self.num_chains and 0 <= draw < self.num_samples):
+    def __getitem__(self, index: Any) -> Any:
+        chain, draw = index if isinstance(index, tuple) else (index, slice(None))
+        try:
+            chains, draws = range(self.num_chains)[chain], range(self.num_samples)[draw]
+        except IndexError:
             raise IndexError(
                 f"draws[{chain}, {draw}] is outside of {self.num_chains} chains and {self.num_samples} draws"
-            )
-        return self._store.get(chain, draw)
+            ) from None
+        if isinstance(chains, int) and isinstance(draws, int):
+            return self._store.get(chains, draws)
+        chains, draws = ([part] if isinstance(part, int) else part for part in (chains, draws))
+        steps = self.steps
+        return Draws(View([[Place(self._store, c, d) for d in draws] for c in chains], [steps[d] for d in draws]))
+
+    @classmethod
+    def concatenate(cls, parts: "Sequence[Draws]", along: Literal["draws", "chains"] = "draws") -> "Draws":
+        """Concatenate draws of the same parameters; nothing is copied.
+
+        Args:
+            parts: The draws.
+            along: "draws" for runs of the same chains, one after the other, whose steps are counted on; "chains" for
+                runs side by side, with as many draws each.
+
+        Returns:
+            The draws.
+        """
+        check(len(parts) > 0, "parts", "hold at least one `Draws`", "none")
+        check(along in ("draws", "chains"), "along", 'be "draws" or "chains"', repr(along))
+        common = {part.num_chains if along == "draws" else part.num_samples for part in parts}
+        check(len(common) == 1, "parts", f"have the same number of {'chains' if along == 'draws' else 'draws'}",
+              sorted(common))  # fmt: skip
+        tables = [
+            [[Place(part._store, c, d) for d in range(part.num_samples)] for c in range(part.num_chains)]
+            for part in parts
+        ]
+        if along == "chains":
+            return cls(View([row for table in tables for row in table], parts[0].steps))
+        steps: list[int] = []
+        for part in parts:
+            steps += [step + (steps[-1] if steps else 0) for step in part.steps]
+        return cls(View([[place for row in rows for place in row] for rows in zip(*tables, strict=True)], steps))
 
     def __iter__(self) -> Iterator[Params]:
         for draw in range(self.num_samples):
@@ -142,6 +176,30 @@ class Store(Protocol):
     def get(self, chain: int, draw: int) -> Params:
         """Return one position."""
         ...
+
+
+class Place(NamedTuple):
+    """Where one position is kept."""
+
+    store: Store
+    chain: int
+    draw: int
+
+
+class View:
+    """Draws of other stores, in a new order, to be read only."""
+
+    def __init__(self, table: list[list[Place]], steps: list[int]):
+        self._table, self.steps, self.num_chains = table, steps, len(table)
+
+    def add(self, positions: Params, step: int) -> None:
+        """Refuse: the draws are those of other stores."""
+        raise InputError("`draws` must be those of a run to be added to; got a part or a concatenation of others.")
+
+    def get(self, chain: int, draw: int) -> Params:
+        """Return one position."""
+        place = self._table[chain][draw]
+        return place.store.get(place.chain, place.draw)
 
 
 class MemoryStore:

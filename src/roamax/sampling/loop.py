@@ -4,7 +4,7 @@ Step i of a chain always takes the key `fold_in(key, i)`, wherever the loop begi
 """
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -70,12 +70,14 @@ class Segment(NamedTuple):
     finite: dict[str, jax.Array]
 
 
-@lru_cache(maxsize=64)
 def segment(step_fn: StepFn, read: Callable[..., Batch], num_chains: int) -> Callable[..., Segment]:
     """Return the compiled function that runs `num_chains` chains on one device from one step to another.
 
     It is one `while_loop` whose first and last step are arguments, so a run compiles once however its segments are
     cut, and a resumed run executes the same program as an uninterrupted one. It stops early if a chain diverges.
+
+    The arguments that a `jax.tree_util.Partial` step binds are arguments of the program as well: steps that differ in
+    these alone share it.
 
     Args:
         step_fn: The sampler's step.
@@ -86,19 +88,28 @@ def segment(step_fn: StepFn, read: Callable[..., Batch], num_chains: int) -> Cal
         `run(states, step_keys, data_keys, shared, per_chain, start, first, stop)`: steps `first` to `stop` - 1 with
         batches from the window (`shared`, `per_chain`) that begins at `start`. The buffers of `states` are donated.
     """
+    if isinstance(step_fn, jax.tree_util.Partial):
+        return partial(_segment(step_fn.func, read, num_chains), bound=step_fn.args)
+    return _segment(step_fn, read, num_chains)
 
-    def move(state, step_key, data_key, shared, own, start, step) -> tuple[Any, jax.Array, jax.Array]:
-        taken = _take_step(step_fn, step_key, state, read(shared, own, data_key, step, start), step)
+
+@lru_cache(maxsize=64)
+def _segment(step_fn: Callable[..., Any], read: Callable[..., Batch], num_chains: int) -> Callable[..., Segment]:
+    def move(bound, state, step_key, data_key, shared, own, start, step) -> tuple[Any, jax.Array, jax.Array]:
+        batch = read(shared, own, data_key, step, start)
+        taken = _take_step(partial(step_fn, *bound), step_key, state, batch, step)
         energy = taken.info.energy
         good = jnp.all(jnp.stack([jnp.isfinite(energy), *_finite(taken.after.position).values()]))
         return taken.after, energy.astype(jnp.float32), good
 
     # A single chain is not batched: convolutions, products and loops with a batch axis of one are slower.
     alone = num_chains == 1
-    move_all = move if alone else jax.vmap(move, in_axes=(0, 0, 0, None, 0, None, None))
+    move_all = move if alone else jax.vmap(move, in_axes=(None, 0, 0, 0, None, 0, None, None))
     finite_all = _finite if alone else jax.vmap(_finite)
 
-    def run(states: Any, step_keys: Key, data_keys: Key, shared: Any, per_chain: Any, start, first, stop) -> Segment:
+    def run(
+        states: Any, step_keys: Key, data_keys: Key, shared: Any, per_chain: Any, start, first, stop, bound=()
+    ) -> Segment:
         if alone:
             states, step_keys, data_keys, per_chain = trees.at((states, step_keys, data_keys, per_chain), 0)
 
@@ -108,7 +119,7 @@ def segment(step_fn: StepFn, read: Callable[..., Batch], num_chains: int) -> Cal
 
         def body(carry: Any) -> Any:
             step, states, _, bad_steps = carry
-            states, energies, good = move_all(states, step_keys, data_keys, shared, per_chain, start, step)
+            states, energies, good = move_all(bound, states, step_keys, data_keys, shared, per_chain, start, step)
             return step + 1, states, energies, jnp.where(good, bad_steps, step)
 
         shape = () if alone else (num_chains,)

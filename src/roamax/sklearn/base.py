@@ -3,24 +3,28 @@
 import warnings
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import jax
 import numpy as np
+from joblib import Parallel, delayed
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from roamax.errors import DivergenceError
+from roamax.errors import DivergenceError, check
+from roamax.host.machine import cache_programs
 from roamax.models import Model
 from roamax.numerics import trees
+from roamax.posterior import Posterior
 from roamax.samplers import registry
 from roamax.sampling.draws import Draws
 from roamax.sampling.named import draw_options
 from roamax.sampling.runner import sample
 from roamax.sklearn import build, saving
-from roamax.sklearn.build import Defaults
+from roamax.sklearn.build import Defaults, Rows
 from roamax.sklearn.scaling import Scaling
 from roamax.tasks import Task, make_task
 from roamax.types import Key, Sampler
@@ -52,7 +56,7 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
         model: Model | str | None = None,
         sampler: str | Sampler | Callable[..., Sampler] = DEFAULT_SAMPLER,
         *,
-        hidden: Sequence[int] | None = None,
+        hidden: int | Sequence[int] | None = None,
         prior: float | Callable[..., Any] | None = None,
         temperature: float | None = None,
         learning_rate: float | None = None,
@@ -63,6 +67,7 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
         num_chains: int = 4,
         batch_size: int | None = 128,
         standardize: bool = True,
+        n_jobs: int | None = None,
         random_state: Any = None,
         verbose: bool = False,
     ):
@@ -79,26 +84,44 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
         self.num_chains = num_chains
         self.batch_size = batch_size
         self.standardize = standardize
+        self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Sample the posterior given inputs `X` and targets `y`, starting anew; return this estimator."""
-        return self._fit(X, y)
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Sample the posterior given inputs and targets, starting anew.
 
-    def _fit(self, X: Any, y: Any, classes: Any = None) -> Self:
+        Args:
+            X: Inputs.
+            y: Targets.
+            sample_weight: How often each row counts; None counts each once.
+
+        Returns:
+            This estimator.
+        """
+        return self._fit(X, y, sample_weight)
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, classes: Any = None) -> Self:
         x, y = self._read(X, y, reset=True)
-        self._see_targets(y, classes)
-        self.input_scaling_ = Scaling.of(x, self.standardize)
+        weight = self._weights(x, y, sample_weight)
+        self._see_targets(y, weight, classes)
+        self.input_scaling_ = Scaling.of(x, weight, self.standardize)
         self.input_shape_ = x.shape[1:]
-        self.hidden_ = tuple(build.default_hidden(len(x)) if self.hidden is None else self.hidden)
-        self.draws_ = self._sample(x, y, None)
+        hidden = build.default_hidden(len(x)) if self.hidden is None else self.hidden
+        self.hidden_ = (int(hidden),) if isinstance(hidden, Integral) else tuple(hidden)
+        self.draws_ = self._sample(x, y, weight, None)
         return self
 
-    def _resume(self, X: Any, y: Any) -> Self:
+    def _resume(self, X: Any, y: Any, sample_weight: Any) -> Self:
         x, y = self._read(X, y, reset=False)
-        self.draws_ = _joined(self.draws_, self._sample(x, y, self.draws_))
+        more = self._sample(x, y, self._weights(x, y, sample_weight), self.draws_)
+        self.draws_ = Draws.concatenate([self.draws_, more])
         return self
+
+    def _weights(self, x: np.ndarray, y: np.ndarray, sample_weight: Any) -> np.ndarray:
+        weight: Any = _check_sample_weight(sample_weight, x, dtype=np.float64, ensure_non_negative=True)
+        check(bool(weight.sum() > 0), "sample_weight", "have a sum > 0", weight.sum())
+        return weight
 
     def _read(self, X: Any, y: Any, reset: bool) -> tuple[np.ndarray, np.ndarray]:
         pair: Any = validate_data(self, X, y, reset=reset, **self._input_rules(), **self._target_rules())
@@ -112,7 +135,7 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
         return {}
 
     @abstractmethod
-    def _see_targets(self, y: np.ndarray, classes: Any) -> None:
+    def _see_targets(self, y: np.ndarray, weight: np.ndarray, classes: Any) -> None:
         """Learn the classes, or the scaling, of the targets."""
 
     @abstractmethod
@@ -123,26 +146,37 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
     def _network(self) -> Model:
         """Return the network for the data seen by `fit`."""
 
-    def _sample(self, x: np.ndarray, y: np.ndarray, before: Draws | None) -> Draws:
-        train = (self.input_scaling_.forward(x), self._targets(y))
-        batch_size = len(x) if self.batch_size is None else min(self.batch_size, len(x))
+    def _sample(self, x: np.ndarray, y: np.ndarray, weight: np.ndarray, before: Draws | None) -> Draws:
+        rows = Rows(self.input_scaling_.forward(x), self._targets(y), weight.astype(np.float32))
+        if isinstance(self.sampler, str):
+            rows = build.in_few_sizes(rows)
+        is_whole = isinstance(self.batch_size, Integral) and not isinstance(self.batch_size, bool)
+        good = self.batch_size is None or (is_whole and self.batch_size >= 1)
+        check(good, "batch_size", "be a whole number >= 1, or None for all data", self.batch_size)
+        batch_size = len(rows.x) if self.batch_size is None else min(self.batch_size, len(rows.x))
         prior = self._defaults.prior if self.prior is None else self.prior
         log_prior = prior if callable(prior) else build.default_prior(float(prior))
+        train = rows.x, rows.y
         task = make_task(
             type(self).__name__, self._network(), train, train, train, log_prior=log_prior, batch_size=batch_size
         )
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         key = jax.random.fold_in(jax.random.key(seed), 0 if before is None else before.num_samples)
         options = self._sampler_options()
+        if options.get("learning_rate") is not None and self.sampler != DEFAULT_SAMPLER:
+            # The mean loss is over the weights, not over the rows. Of pSGLD, the scale of the loss cancels.
+            options["learning_rate"] *= len(rows.x) / float(rows.weight.sum())
+        cache_programs()
+        problem = _Problem(task, rows, None if callable(prior) else float(prior))
         for _ in range(RETRIES):
             try:
-                return self._run(key, task, options, before)
+                return self._run(key, problem, options, before)
             except DivergenceError as error:
                 if options.get("learning_rate") is None or "step_size" in options:
                     raise
                 options["learning_rate"] /= 4
                 warnings.warn(f"{error.args[0]} Trying smaller steps, {options['learning_rate']:.2g}.", stacklevel=4)
-        return self._run(key, task, options, before)
+        return self._run(key, problem, options, before)
 
     def _sampler_options(self) -> dict[str, Any]:
         """Return the settings for a sampler given by name."""
@@ -158,25 +192,41 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
             options["temperature"] = self._defaults.temperature
         return {**options, **(self.sampler_options or {})}
 
-    def _run(self, key: Key, task: Task, options: Mapping[str, Any], before: Draws | None) -> Draws:
+    def _run(self, key: Key, problem: "_Problem", options: Mapping[str, Any], before: Draws | None) -> Draws:
+        task, rows, prior = problem
         burn_in = self.burn_in if before is None else 0
         steps = burn_in + self.num_samples * self.thinning
-        sampler = build.build_sampler(self.sampler, task, steps, self.num_samples, options)
+        # A sampler made elsewhere has its own posterior, of inputs and targets.
+        is_made = isinstance(self.sampler, Sampler)
+        plain = bool(np.all(rows.weight == 1))
+        check(plain or not is_made, "sampler", "be a name or a function of a posterior for weights", "a roamax.Sampler")
+        likelihood = build.weighted(task.posterior.log_likelihood)
+        posterior = Posterior(likelihood, task.posterior.log_prior, task.posterior.num_data)
+        sampler = build.build_sampler(self.sampler, posterior, task, prior, steps, self.num_samples, options)
         taken: dict[str, Any] = {"burn_in": burn_in, "thinning": self.thinning, "batch_size": task.batch_size}
         if isinstance(self.sampler, str):
             taken = draw_options(self.sampler, **taken)
         # Members of an ensemble start anew; chains resume.
         starts_anew = before is None or sampler.settings.get("restarts")
-        return sample(
-            key,
-            sampler,
-            task.init if starts_anew else before,
-            task.train,
-            **taken,
-            num_samples=self.num_samples,
-            num_chains=self.num_chains,
-            progress=bool(self.verbose),
-        )
+
+        def run(key: Key, start: Any, num_chains: int) -> Draws:
+            return sample(
+                key,
+                sampler,
+                start,
+                task.train if is_made else tuple(rows),
+                **taken,
+                num_samples=self.num_samples,
+                num_chains=num_chains,
+                progress=bool(self.verbose),
+            )
+
+        if self.n_jobs is None:
+            return run(key, task.init if starts_anew else before, self.num_chains)
+        keys = [jax.random.fold_in(key, chain) for chain in range(self.num_chains)]
+        starts = [task.init if starts_anew or before is None else before[c : c + 1] for c in range(self.num_chains)]
+        jobs = (delayed(run)(key, start, 1) for key, start in zip(keys, starts, strict=True))
+        return Draws.concatenate(list(Parallel(self.n_jobs, prefer="threads")(jobs)), along="chains")
 
     def _inputs(self, X: Any) -> tuple[np.ndarray, int]:
         """Return scaled inputs, padded to a size that is compiled, and their number before padding."""
@@ -237,10 +287,12 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
         """Restore the result of `_target_facts`."""
 
 
-def _joined(first: Draws, second: Draws) -> Draws:
-    """Concatenate the draws of two runs of the same chains."""
-    parts = first.positions, second.positions
-    return Draws.from_positions(jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *parts))
+class _Problem(NamedTuple):
+    """A task, its weighted rows, and the scale of the default prior, or None."""
+
+    task: Task
+    rows: Rows
+    prior: float | None
 
 
 def _filled_up(x: np.ndarray) -> np.ndarray:

@@ -1,21 +1,31 @@
-"""The network, the prior and the sampler for an estimator's arguments.
+"""The network, the prior, the data and the sampler for an estimator's arguments.
 
-The same settings give the same function objects, so that a second fit to data of the same shape compiles nothing.
+The same settings give the same function objects, scalars are arguments of the compiled program, and the number of rows
+is one of few: a second fit with other settings, or to slightly fewer rows, compiles nothing.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from roamax import models, priors
 from roamax.errors import check
 from roamax.models import Model
 from roamax.posterior import Posterior
+from roamax.samplers import registry
 from roamax.sampling.named import named_sampler
 from roamax.tasks import Task
-from roamax.types import Key, Params, Sampler
+from roamax.types import Batch, Key, Params, Sampler
+
+TRACED = ("sgld", "psgld", "sghmc")
+"""Samplers whose scalars may all be schedules, and so traced."""
+SCALARS = ("step_size", "friction", "temperature")
+FEWEST_ROWS, ROWS_PER_DOUBLING = 16, 4
+"""Numbers of rows grow from the first by this many sizes per doubling: at most a fifth of them are copies."""
 
 
 class Defaults(NamedTuple):
@@ -47,26 +57,103 @@ def default_prior(scale: float) -> Callable[[Params], jax.Array]:
     return priors.fan_in_gaussian(scale=scale)
 
 
+class Rows(NamedTuple):
+    """Training rows with weights: the log-likelihood of a row counts as often as its weight says."""
+
+    x: np.ndarray
+    y: np.ndarray
+    weight: np.ndarray
+
+
+def in_few_sizes(rows: Rows) -> Rows:
+    """Repeat the first rows until their number is one of few; copies share the weight of their row."""
+    length = len(rows.x)
+    size = FEWEST_ROWS
+    while size < length:
+        size = math.ceil(FEWEST_ROWS * 2 ** (round(ROWS_PER_DOUBLING * math.log2(size / FEWEST_ROWS) + 1) / 4))
+    taken = np.arange(size) % length
+    copies = np.bincount(taken, minlength=length)
+    return Rows(rows.x[taken], rows.y[taken], (rows.weight / copies)[taken])
+
+
+@cache
+def weighted(log_likelihood: Callable[[Params, Batch], jax.Array]) -> Callable[[Params, Batch], jax.Array]:
+    """Return the log-likelihood of `Rows`."""
+
+    def of_rows(params: Params, batch: Batch) -> jax.Array:
+        x, y, weight = batch
+        return weight * log_likelihood(params, (x, y))
+
+    return of_rows
+
+
 def build_sampler(
     sampler: str | Sampler | Callable[[Posterior], Sampler],
+    posterior: Posterior,
     task: Task,
+    prior: float | None,
     num_steps: int,
     num_samples: int,
     options: Mapping[str, Any],
 ) -> Sampler:
-    """Build the sampler for a task from its name or a function of the posterior; a `Sampler` is returned as it is."""
+    """Build the sampler of a posterior from its name or a function; a `Sampler` is returned as it is.
+
+    Args:
+        sampler: What the estimator was given.
+        posterior: The posterior to sample.
+        task: The task that it comes from.
+        prior: The scale of the default prior; None if the prior is another.
+        num_steps: The length of the run.
+        num_samples: Draws per chain.
+        options: Settings of a sampler given by name.
+    """
     if isinstance(sampler, Sampler):
         return sampler
     if not isinstance(sampler, str):
         check(callable(sampler), "sampler", "be a name, a roamax.Sampler or a function of a posterior", sampler)
-        return _from_function(sampler, task.posterior)
-    arguments = (sampler, task.posterior, task.init, task.is_regression, num_steps, num_samples)
+        return _from_function(sampler, posterior)
+    arguments = (sampler, posterior, task.init, task.is_regression, num_steps, num_samples)
     chosen = tuple(sorted(options.items()))
     try:
         hash(chosen)
     except TypeError:
         return _by_name.__wrapped__(*arguments, chosen)
-    return _by_name(*arguments, chosen)
+    built = _by_name(*arguments, chosen)
+    return _traced(built, posterior, prior) if sampler in TRACED else built
+
+
+def _traced(sampler: Sampler, posterior: Posterior, prior: float | None) -> Sampler:
+    """Return the sampler with its scalars, and the scale of the prior, as arguments of its step."""
+    scalars = {name: value for name, value in sampler.settings.items() if name in SCALARS and isinstance(value, float)}
+    fixed = {name: value for name, value in sampler.settings.items() if name not in {*scalars, "name"}}
+    if not {*fixed}.isdisjoint(SCALARS):  # A schedule.
+        return sampler
+    if prior is not None:
+        scalars["prior"] = prior
+    log_prior = posterior.log_prior if prior is None else None
+    step = _traced_step(
+        sampler.settings["name"], posterior.log_likelihood, log_prior, posterior.num_data, tuple(fixed.items())
+    )
+    bound = {name: np.float32(value) for name, value in scalars.items()}
+    return sampler._replace(step=jax.tree_util.Partial(step, bound))
+
+
+@lru_cache(maxsize=64)
+def _traced_step(
+    name: str,
+    log_likelihood: Callable[[Params, Batch], jax.Array],
+    log_prior: Callable[[Params], jax.Array] | None,
+    num_data: int,
+    fixed: tuple[tuple[str, Any], ...],
+) -> Callable[..., Any]:
+    def step(scalars: Mapping[str, jax.Array], key: Key, state: Any, batch: Batch) -> Any:
+        values = dict(scalars)
+        prior = log_prior or priors.fan_in_gaussian(scale=values.pop("prior"))
+        schedules = {setting: lambda _, value=value: value for setting, value in values.items()}
+        sampler = registry.find(name).load()(Posterior(log_likelihood, prior, num_data), **schedules, **dict(fixed))
+        return sampler.step(key, state, batch)
+
+    return step
 
 
 @lru_cache(maxsize=64)

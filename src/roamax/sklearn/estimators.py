@@ -1,18 +1,28 @@
 """Bayesian neural networks as scikit-learn estimators, with predictions averaged over draws from the posterior."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+from scipy.special import entr
 from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 
 from roamax.errors import check
 from roamax.evaluation.predict import Normal, predict, predict_draws
 from roamax.models import Model
 from roamax.sklearn import build
-from roamax.sklearn.base import CLASSIFICATION, REGRESSION, BayesianEstimator
+from roamax.sklearn.base import CLASSIFICATION, DEFAULT_SAMPLER, REGRESSION, BayesianEstimator
 from roamax.sklearn.scaling import Scaling
+from roamax.types import Sampler
+
+
+class Uncertainty(NamedTuple):
+    """The uncertainty of predictions in two parts: from noise in the data, and from not knowing the network."""
+
+    aleatoric: np.ndarray
+    epistemic: np.ndarray
 
 
 class BayesianClassifier(ClassifierMixin, BayesianEstimator):
@@ -29,7 +39,7 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
             MLP.
         sampler: The name of a sampler, such as "psgld"; a `roamax.Sampler`; or a function that returns one for a
             `roamax.Posterior`.
-        hidden: The widths of the MLP; None chooses them by the number of examples.
+        hidden: The widths of the MLP, or one width; None chooses them by the number of examples.
         prior: The log-density as a function of the parameters, or the scale of `roamax.priors.fan_in_gaussian`; None
             is 6.
         temperature: The temperature of the posterior, for samplers given by name. None is 0.05, which predicted best on
@@ -44,13 +54,45 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
         num_chains: Chains run in parallel.
         batch_size: Examples per step; None is all data.
         standardize: Whether to standardise inputs (and real targets).
+        class_weight: Weights of the classes, by label, or "balanced": the total weight of each class is the same.
+        n_jobs: How many chains run at a time, each in its own thread; the draws do not depend on the number. None runs
+            all chains in one program, which is faster on few cores.
         random_state: The seed, as in scikit-learn.
         verbose: Whether to show progress.
     """
 
     _defaults = CLASSIFICATION
 
-    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
+    def __init__(
+        self,
+        model: Model | str | None = None,
+        sampler: str | Sampler | Callable[..., Sampler] = DEFAULT_SAMPLER,
+        *,
+        hidden: int | Sequence[int] | None = None,
+        prior: float | Callable[..., Any] | None = None,
+        temperature: float | None = None,
+        learning_rate: float | None = None,
+        sampler_options: Mapping[str, Any] | None = None,
+        num_samples: int = 25,
+        burn_in: int = 1500,
+        thinning: int = 60,
+        num_chains: int = 4,
+        batch_size: int | None = 128,
+        standardize: bool = True,
+        class_weight: Mapping[Any, float] | str | None = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: bool = False,
+    ):
+        super().__init__(
+            model, sampler, hidden=hidden, prior=prior, temperature=temperature, learning_rate=learning_rate,
+            sampler_options=sampler_options, num_samples=num_samples, burn_in=burn_in, thinning=thinning,
+            num_chains=num_chains, batch_size=batch_size, standardize=standardize, n_jobs=n_jobs,
+            random_state=random_state, verbose=verbose,
+        )  # fmt: skip
+        self.class_weight = class_weight
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Take `num_samples` more draws per chain, given `X` and `y`; the first call is `fit`.
 
         Chains resume from their last draws, without burn-in, on the data given now, which are usually the same as
@@ -60,11 +102,18 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
             X: Inputs.
             y: Labels.
             classes: All possible labels, needed only if the first `y` lacks some.
+            sample_weight: How often each row counts; None counts each once.
 
         Returns:
             This estimator.
         """
-        return self._resume(X, y) if hasattr(self, "draws_") else self._fit(X, y, classes)
+        if hasattr(self, "draws_"):
+            return self._resume(X, y, sample_weight)
+        return self._fit(X, y, sample_weight, classes)
+
+    def _weights(self, x: np.ndarray, y: np.ndarray, sample_weight: Any) -> np.ndarray:
+        weight = super()._weights(x, y, sample_weight)
+        return weight if self.class_weight is None else weight * compute_sample_weight(self.class_weight, y)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of each class.
@@ -103,7 +152,21 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
         x, length = self._inputs(X)
         return np.exp(predict_draws(self._network().apply, self.draws_, x)[:, :length])
 
-    def _see_targets(self, y: np.ndarray, classes: Any) -> None:
+    def predict_uncertainty(self, X: Any) -> Uncertainty:
+        """Return how much of the uncertainty more data could not, and could, take away.
+
+        Args:
+            X: Inputs.
+
+        Returns:
+            In nats per input: the mean entropy of the draws' predictions, and their mutual information with the draw.
+            Both together are the entropy of `predict_proba`.
+        """
+        draws = self.sample_posterior(X).astype(np.float64)
+        aleatoric = entr(draws).sum(axis=2).mean(axis=0)
+        return Uncertainty(aleatoric, np.maximum(entr(draws.mean(axis=0)).sum(axis=1) - aleatoric, 0.0))
+
+    def _see_targets(self, y: np.ndarray, weight: np.ndarray, classes: Any) -> None:
         check_classification_targets(y)
         self.classes_ = np.unique(y if classes is None else classes)
         if len(self.classes_) < 2:
@@ -133,13 +196,14 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         mean, std = regressor.predict(X_new, return_std=True)
 
     Each draw gives a Gaussian with a learned noise scale. Inputs and targets are standardised internally; `y` may have
-    several columns. Arguments are those of `BayesianClassifier`, except that `prior` and `temperature` default to 1 and
-    a custom `model` returns a mean and a scale.
+    several columns. Arguments are those of `BayesianClassifier` but `class_weight`, except that `prior` and
+    `temperature` default to 1 and a custom `model` returns a mean and a scale. With `model="mlp_heteroscedastic"` the scale of the
+    noise depends on the inputs.
     """
 
     _defaults = REGRESSION
 
-    def partial_fit(self, X: Any, y: Any) -> Self:
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Take `num_samples` more draws per chain, given `X` and `y`; the first call is `fit`.
 
         Chains resume from their last draws, without burn-in, on the data given now, which are usually the same as
@@ -148,11 +212,12 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         Args:
             X: Inputs.
             y: Targets.
+            sample_weight: How often each row counts; None counts each once.
 
         Returns:
             This estimator.
         """
-        return self._resume(X, y) if hasattr(self, "draws_") else self._fit(X, y)
+        return self._resume(X, y, sample_weight) if hasattr(self, "draws_") else self._fit(X, y, sample_weight)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Return the mean of the predictive distribution.
@@ -179,20 +244,47 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         """
         return self._draw_moments(X).mean
 
-    def predict_quantiles(self, X: Any, quantiles: Sequence[float] = (0.05, 0.5, 0.95)) -> np.ndarray:
+    def predict_quantiles(self, X: Any, quantiles: float | Sequence[float] = (0.05, 0.5, 0.95)) -> np.ndarray:
         """Return quantiles of the predictive distribution, a mixture of Gaussians.
 
         Args:
             X: Inputs.
-            quantiles: Levels in (0, 1).
+            quantiles: Levels in (0, 1), or one level.
 
         Returns:
-            Quantiles of shape (inputs, quantiles).
+            Quantiles of shape (inputs, quantiles), or (inputs,) for one level.
         """
         levels = np.asarray(quantiles, float)
-        good = levels.ndim == 1 and bool(np.all((levels > 0) & (levels < 1)))
-        check(good, "quantiles", "be a list of numbers in (0, 1)", quantiles)
-        return mixture_quantiles(*self._draw_moments(X), levels)
+        good = levels.ndim <= 1 and bool(np.all((levels > 0) & (levels < 1)))
+        check(good, "quantiles", "be a number, or a list of numbers, in (0, 1)", quantiles)
+        found = mixture_quantiles(*self._draw_moments(X), np.atleast_1d(levels))
+        return found if levels.ndim else found[..., 0]
+
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> np.ndarray:
+        """Return the central interval that holds a new target, noise included, with this probability.
+
+        Args:
+            X: Inputs.
+            coverage: The probability, in (0, 1).
+
+        Returns:
+            The ends of the intervals, of shape (inputs, 2).
+        """
+        check(0 < coverage < 1, "coverage", "be in (0, 1)", coverage)
+        return self.predict_quantiles(X, (0.5 - coverage / 2, 0.5 + coverage / 2))
+
+    def predict_uncertainty(self, X: Any) -> Uncertainty:
+        """Return how much of the uncertainty more data could not, and could, take away.
+
+        Args:
+            X: Inputs.
+
+        Returns:
+            As standard deviations, in the units of the targets: that of the noise, and that of the mean functions of
+            the draws. The squares of both together are that of `predict(X, return_std=True)`.
+        """
+        means, stds = self._draw_moments(X)
+        return Uncertainty(np.sqrt(np.mean(stds**2, axis=0)), means.std(axis=0))
 
     def _draw_moments(self, X: Any) -> Normal:
         """Return mean and standard deviation of each draw, (draws of all chains, inputs)."""
@@ -218,8 +310,8 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         y = y.astype(np.float64, copy=False)
         return x, y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
 
-    def _see_targets(self, y: np.ndarray, classes: Any) -> None:
-        self.target_scaling_ = Scaling.of(y, self.standardize)
+    def _see_targets(self, y: np.ndarray, weight: np.ndarray, classes: Any) -> None:
+        self.target_scaling_ = Scaling.of(y, weight, self.standardize)
 
     def _targets(self, y: np.ndarray) -> np.ndarray:
         return self.target_scaling_.forward(y)

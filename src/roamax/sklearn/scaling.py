@@ -13,12 +13,12 @@ class Scaling(NamedTuple):
     scale: np.ndarray
 
     @classmethod
-    def of(cls, values: np.ndarray, standardize: bool = True) -> Self:
-        """Return the moments of `values` over rows; the scale of a constant is 1."""
+    def of(cls, values: np.ndarray, weight: np.ndarray, standardize: bool = True) -> Self:
+        """Return the moments of `values` over weighted rows; the scale of a constant is 1."""
         shape = values.shape[1:]
         if not standardize:
             return cls(np.zeros(shape), np.ones(shape))
-        fitted: Any = StandardScaler().fit(values.reshape(len(values), -1))
+        fitted: Any = StandardScaler().fit(values.reshape(len(values), -1), sample_weight=weight)
         return cls(fitted.mean_.reshape(shape), fitted.scale_.reshape(shape))
 
     def forward(self, values: np.ndarray) -> np.ndarray:
