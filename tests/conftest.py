@@ -1,7 +1,8 @@
 """Strict numerics for every test, and compiled programs that are kept between files, processes and runs.
 
 Silent promotion of ranks or dtypes is an error. Most of the time of a first run is compilation: programs go to a
-folder that both workers, the commands that tests start, and the next run share.
+folder that both workers, the commands that tests start, and the next run share. `make test` also compiles in less time,
+for programs that run for milliseconds, except those of tests that are marked `optimized`.
 """
 
 import ctypes
@@ -27,15 +28,32 @@ for name, value in COMPILED.items():
         jax.config.update(name, value)
 
 
-@pytest.fixture(scope="module", autouse=True)
+LARGEST = 1.2e9
+"""The bytes that a process may hold after a test before it lets go of compiled programs."""
+
+
 def _free_memory():
-    """Let go of a file's programs when it is done: those of all files would take several gigabytes."""
-    yield
+    """Let go of compiled programs, which are read from disk when they are needed again."""
     jax.clear_caches()
     gc.collect()
     if sys.platform == "linux":
         # What was freed in small pieces stays with the process otherwise.
         ctypes.CDLL(None).malloc_trim(0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _free_memory_after_a_file():
+    yield
+    _free_memory()
+
+
+@pytest.fixture(autouse=True)
+def _free_memory_when_there_is_much():
+    yield
+    if sys.platform == "linux":
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        if pages * os.sysconf("SC_PAGE_SIZE") > LARGEST:
+            _free_memory()
 
 
 @pytest.fixture
@@ -47,9 +65,6 @@ def float64():
 
 @pytest.fixture
 def plain_jax():
-    """JAX as it comes, for code that is written as users write; compiled in less time, to run slower."""
-    before = jax.config.values["jax_disable_most_optimizations"]
-    jax.config.update("jax_disable_most_optimizations", True)
+    """Promote ranks and dtypes as JAX does by default, for code that is written as users write."""
     with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
         yield
-    jax.config.update("jax_disable_most_optimizations", before)

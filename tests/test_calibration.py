@@ -13,6 +13,8 @@ from scipy import stats
 
 import roamax
 
+pytestmark = pytest.mark.optimized
+
 RANKS, BINS = 15, 8
 NUM_DATA, DIM = 6, 2
 

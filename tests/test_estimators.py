@@ -26,14 +26,6 @@ IRIS = load_iris(return_X_y=True)
 DIABETES = load_diabetes(return_X_y=True)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation():
-    """Networks this small, on so many shapes of data, take longer to optimise than to run."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 NOT_EXACT = "rows repeated, or left out, equal their weights up to rounding only, in single precision"
 
 

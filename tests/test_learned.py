@@ -20,6 +20,8 @@ from roamax.samplers.learned._recipe import recipe_step
 from roamax.samplers.learned.l2e import WIDTHS
 from roamax.samplers.registry import RECORDS
 
+pytestmark = pytest.mark.optimized
+
 SHAPES = {"matrix": (7, 5), "vector": (70,), "cube": (2, 3, 2), "scalar": (), "empty": (0, 3)}
 NUM_DATA, STEP_SIZE, FRICTION, TEMPERATURE, OUTPUT_SCALE = 50, 0.03, 0.7, 0.5, 0.2
 
