@@ -10,7 +10,6 @@ from pathlib import Path
 
 from benchmarks import apart
 from benchmarks.timing import Contest, Mark
-from roamax.host import files
 
 COMMAND = "from roamax.cli import main; main()"
 IMPORT = "import roamax; roamax.sample, roamax.predict, roamax.sghmc, roamax.l2e, roamax.Posterior"
@@ -55,7 +54,7 @@ def _until_first_draw(cache: Path) -> None:
         words = [sys.executable, "-c", COMMAND, "demo", "--quiet", "--out", folder]
         with subprocess.Popen(words, env=apart.environment(cache=cache), stderr=subprocess.DEVNULL) as process:
             begun = time.monotonic()
-            while not any(files.read_json(path)["draws"] for path in Path(folder).glob("runs/*/draws/manifest.json")):
+            while not any(Path(folder).glob("runs/*/draws/draw-*")):
                 if process.poll() is not None or time.monotonic() - begun > PATIENCE:
                     process.kill()
                     raise apart.Failed("the demo took no draw.")

@@ -670,7 +670,8 @@ def test_the_weights_that_ship_are_in_the_checkpoint_of_their_training(name):
 @pytest.mark.parametrize("name", SHIPPED)
 def test_configs_of_the_weights_that_ship_are_read(name):
     path = TRAINING / name / "config.json"
-    written, read = files.read_json(path), folder.read_arguments(path)
+    written = files.read_json(path)
+    read = folder.as_arguments(path, written)
     assert read["valid_samples"] == written["valid_draws"]
     assert [stage["num_samples"] for stage in read["stages"].values()] == [
         stage["num_draws"] for stage in written["stages"].values()

@@ -23,6 +23,10 @@ class DivergenceError(RuntimeError):
         self.draws = draws
 
 
+class NumDataWarning(UserWarning):
+    """A posterior whose `num_data` is not the number of rows that it is given; silence it if that is meant."""
+
+
 def check(condition: bool, argument: str, rule: str, value: Any) -> None:
     """Raise an `InputError` unless `condition` holds: "`argument` must RULE; got VALUE."
 

@@ -141,8 +141,20 @@ def describe(value: Any) -> Any:
     if isinstance(value, Constant):
         return value.value
     if callable(value) and not hasattr(value, "__dataclass_fields__"):
-        return getattr(value, "__qualname__", type(value).__name__)
+        return Described(getattr(value, "__qualname__", type(value).__name__), value)
     return str(value)
+
+
+class Described(str):
+    """The name of a function of the step, and the function: run folders also compare what it computes."""
+
+    function: Schedule
+
+    def __new__(cls, name: str, function: Schedule) -> "Described":
+        """Return the name, with the function."""
+        described = super().__new__(cls, name)
+        described.function = function
+        return described
 
 
 class StepSettings(TypedDict):

@@ -72,6 +72,7 @@ class Sampler(NamedTuple):
     `init` makes a state from a position; `step` advances it by one batch. `collect`, if not None, tells from the number
     of steps taken whether the position may be kept as a draw. `settings` holds the sampler's name and hyperparameters,
     to be recorded in run folders. `sweeps` asks for the minibatches of every epoch in order and then in reverse.
+    `posterior` is the posterior that it samples, which is part of a run's identity.
     """
 
     init: Callable[[Key, Params], Any]
@@ -79,6 +80,7 @@ class Sampler(NamedTuple):
     collect: Callable[[int], bool] | None = None
     settings: Mapping[str, Any] = {}
     sweeps: bool = False
+    posterior: Any = None
 
 
 class LearnedSampler(NamedTuple):

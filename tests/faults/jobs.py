@@ -85,8 +85,8 @@ def assert_same_bits(found, expected):
 
 
 def assert_no_listed_draw_is_damaged(out, whole):
-    """Of a run that was broken off, every draw that the manifest lists is whole, and the right one."""
-    if (Path(out) / "draws" / "manifest.json").exists():
+    """Of a run that was broken off, every draw that the journal lists is whole, and the right one."""
+    if (Path(out) / "draws" / "journal.jsonl").exists():
         draws = roamax.Draws.load(out)
         assert draws.steps == list(whole["steps"][: draws.num_samples])
         if draws.num_samples:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import roamax
 from faults import jobs
-from roamax import Draws
+from roamax import Draws, runs
 from roamax.data import archives, dataset
 from roamax.data.downloads import RECORD, verify
 from roamax.data.registry import File
@@ -29,9 +29,10 @@ from roamax.evaluation.run import open_run, read_predictive
 from roamax.host import files
 from roamax.meta import checkpoint, log
 from roamax.meta.config import to_json
-from roamax.meta.folder import read_arguments
+from roamax.meta.folder import as_arguments
 from roamax.meta.outer import outer_optimizer
 from roamax.numerics import trees
+from roamax.runs import journal
 from roamax.samplers.learned import _network
 from roamax.samplers.learned.l2e import WIDTHS
 from test_data import WRITERS
@@ -73,9 +74,9 @@ def chain_run(folder):
 
     draw = "draws/draw-000001-chain-001.safetensors"
     return {
-        "manifest": Parser(("draws/manifest.json",), read_draws, sealed=True),
+        "journal": Parser(("draws/journal.jsonl",), read_draws, sealed=True),
         "draw": Parser((draw,), read_draws, sealed=True),
-        "draw of known shape": Parser((draw, "draws/manifest.json"), read_like, sealed=True),
+        "draw of known shape": Parser((draw, "draws/journal.jsonl"), read_like, sealed=True),
         "checkpoint": Parser(("state/checkpoint.json", f"state/{state}"), go_on, sealed=True),
         "config": Parser(("config.json",), go_on, sealed=True),
         "config of a task": Parser(("config.json",), lambda: open_run(folder)),
@@ -89,12 +90,12 @@ def meta_run(folder):
     optimizer = outer_optimizer(config, 0).init(weights)
     carry = [[np.ones(3, np.float32), np.asarray(2)]] * 2
     state = checkpoint.TrainState(2, weights, optimizer, weights, 0.5, (checkpoint.Slot(1, tuple(carry)),), 40, 1.5)
-    checkpoint.save(folder / "state", state)
+    checkpoint.save(folder / "state", state, "identity")
     files.write_json(folder / "config.json", {**to_json(config), "task_names": ["a"]})
-    journal = log.Log(folder / "log.csv", -1)
+    rows = log.Log(folder / "log.csv", -1)
     for step in range(3):
-        journal.add(log.Row(step, 0, "es", 0.5, 0.25, 1.0, 0, 10, 1.0, 0.5, "blobs/a, b"))
-    journal.close()
+        rows.add(log.Row(step, 0, "es", 0.5, 0.25, 1.0, 0, 10, 1.0, 0.5, "blobs/a, b"))
+    rows.close()
 
     def load():
         pointer = checkpoint.read_pointer(folder / "state")
@@ -104,7 +105,9 @@ def meta_run(folder):
     kept = ("state/checkpoint.json", "state/step-000000000002.safetensors")
     return {
         "training state": Parser(kept, load, sealed=True),
-        "training config": Parser(("config.json",), lambda: read_arguments(folder / "config.json")),
+        "training config": Parser(
+            ("config.json",), lambda: as_arguments(folder / "config.json", runs.read_config(folder / "config.json"))
+        ),
         "training log": Parser(("log.csv",), lambda: log._column(log.read_rows(folder / "log.csv"), "loss")),
     }
 
@@ -154,7 +157,7 @@ def published_data(folder):
 
 
 MAKERS = {
-    **dict.fromkeys(["manifest", "draw", "draw of known shape", "checkpoint", "config", "config of a task"], chain_run),
+    **dict.fromkeys(["journal", "draw", "draw of known shape", "checkpoint", "config", "config of a task"], chain_run),
     **dict.fromkeys(["training state", "training config", "training log"], meta_run),
     **dict.fromkeys(["weights", "own data", "predictive", "recorded checksums"], weights_and_data),
     **dict.fromkeys([f"published {name}" for name in WRITERS], published_data),
@@ -211,6 +214,19 @@ def tampered_json(draw, content: bytes) -> bytes:
     return json.dumps(whole).encode()
 
 
+def tampered_journal(draw, content: bytes) -> bytes:
+    """A value in one of the lines replaced, removed or renamed, with all seals made anew."""
+    lines = content.splitlines()
+    place = draw(st.integers(0, len(lines) - 1))
+    lines[place] = tampered_json(draw, lines[place])
+    sealed, seal = b"", ""
+    for entry in map(json.loads, lines):
+        entry.pop("seal", None)
+        line, seal = journal._sealed(entry, seal)
+        sealed += line
+    return sealed
+
+
 def tampered_tensors(draw, content: bytes) -> bytes:
     """Another shape, dtype or name, or a NaN, in a file that is valid otherwise."""
     from safetensors.numpy import load, save
@@ -231,16 +247,19 @@ def tampered_tensors(draw, content: bytes) -> bytes:
 
 
 def listed_again(folder: Path, file: str, content: bytes) -> None:
-    """Let manifest and pointer list the checksum of a tampered file, as whoever tampered with it would."""
-    for path in (folder / "draws" / "manifest.json", folder / "state" / "checkpoint.json"):
-        if path.exists():
-            value = json.loads(path.read_bytes())
-            entries = [entry for draw in value.get("draws", []) for entry in draw] or [value]
-            for entry in entries:
-                if entry["file"] == Path(file).name:
-                    entry["sha256"] = files.checksum(content)
-            value.pop("seal", None)
-            files.write_sealed(path, value)
+    """Let journal and pointer list the checksum of a tampered file, as whoever tampered with it would."""
+    listed, pointer = folder / "draws" / "journal.jsonl", folder / "state" / "checkpoint.json"
+    if listed.exists():
+        entries = journal.Journal(listed).entries
+        for entry in entries[1:]:
+            entry["files"] = [[n, files.checksum(content) if n == Path(file).name else s] for n, s in entry["files"]]
+        journal.Journal.create(listed, entries)
+    if pointer.exists():
+        value = json.loads(pointer.read_bytes())
+        if value["file"] == Path(file).name:
+            value["sha256"] = files.checksum(content)
+        value.pop("seal", None)
+        files.write_sealed(pointer, value)
 
 
 def reading_outcome(read: Any) -> Any:
@@ -267,7 +286,7 @@ def fuzz(name: str, folder: Path, examples: int) -> None:
     assert whole is not None or name == "recorded checksums" or not parser.sealed
     kept = folder / "kept"
     shutil.copytree(home, kept)
-    lists = [path for listed in ("manifest.json", "checkpoint.json") for path in kept.rglob(listed)]
+    lists = [path for listed in ("journal.jsonl", "checkpoint.json") for path in kept.rglob(listed)]
     originals = {kept / file for file in parser.files} | set(lists)
 
     @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True,
@@ -280,6 +299,7 @@ def fuzz(name: str, folder: Path, examples: int) -> None:
         path, content = home / file, (kept / file).read_bytes()
         kinds = {
             ".json": [tampered_bytes, tampered_json, tampered_json],
+            ".jsonl": [tampered_bytes, tampered_journal],
             ".safetensors": [tampered_bytes, tampered_tensors],
         }
         tamper = data.draw(st.sampled_from(kinds.get(path.suffix, [tampered_bytes])))

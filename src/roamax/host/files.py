@@ -7,15 +7,15 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from filelock import FileLock, Timeout
 
-from roamax.errors import FileError
+from roamax.errors import FileError, check
 
 
 @contextmanager
@@ -39,16 +39,20 @@ def make_folder(folder: Path) -> None:
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path to write to, which replaces `path` if the block succeeds.
 
-    Readers, even after a crash, find either the old content or the new, never a part.
+    Readers, even after a crash, find either the old content or the new, never a part. Symbolic links are followed, and
+    only regular files are replaced: a device or a pipe of that name stays what it is.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    target = Path(os.path.realpath(path))
+    if target.is_symlink() or (target.exists() and not target.is_file()):
+        raise FileError(f"{path} could not be written: it is not a regular file.")
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
     with writing(path):
         try:
             yield temporary
             # Flushed to disk before it is renamed. Windows flushes only files that are open for writing.
             with open(temporary, "r+b") as file:
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
+                _flush(file)
+            os.replace(temporary, target)
         except (Exception, KeyboardInterrupt):
             with suppress(OSError):
                 temporary.unlink()
@@ -59,6 +63,45 @@ def write_bytes(path: Path, content: bytes) -> None:
     """Write a file atomically."""
     with replacing(path) as temporary, open(temporary, "wb") as file:
         file.write(content)
+
+
+def write_new(path: Path, content: bytes) -> None:
+    """Write a file that does not count until it is listed elsewhere, in the place of what a crash may have left."""
+    with writing(path):
+        path.unlink(missing_ok=True)
+        try:
+            with open(path, "xb") as file:
+                file.write(content)
+                _flush(file)
+        except OSError:
+            with suppress(OSError):
+                path.unlink()
+            raise
+
+
+def append(path: Path, content: bytes, after: int) -> None:
+    """Append to a file of `after` bytes; what a crash may have left behind these is cut off first."""
+    with writing(path), open(path, "r+b") as file:
+        file.truncate(after)
+        file.seek(after)
+        file.write(content)
+        _flush(file)
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush the names in a folder to disk, where the system can."""
+    if os.name != "nt":
+        with writing(folder):
+            descriptor = os.open(folder, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+
+def _flush(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def read_bytes(path: Path, sha256: str | None = None) -> bytes:
@@ -77,10 +120,14 @@ def checksum(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def as_json(value: Any) -> Any:
+    """Return a value as it is read back from JSON: infinities and NaN become None, NumPy scalars plain numbers."""
+    return json.loads(json.dumps(value, default=float), parse_constant=lambda name: None)
+
+
 def json_text(value: Any) -> str:
     """Return a value as JSON; NaN and infinities, which JSON lacks, become null, NumPy scalars plain numbers."""
-    text = json.dumps(value, default=float)
-    return json.dumps(json.loads(text, parse_constant=lambda name: None), indent=1)
+    return json.dumps(as_json(value), indent=1)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -137,17 +184,53 @@ def pack_tensors(tensors: dict[str, Any]) -> bytes:
 
 def read_tensors(path: Path, sha256: str | None = None) -> dict[str, np.ndarray]:
     """Read the arrays of a safetensors file, checked against `sha256` before they are parsed."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
     content = read_bytes(path, sha256)
     try:
-        tensors = load(content)
+        return unpack_tensors(content)
+    except ValueError as error:
+        raise FileError(f"{path} is damaged: {error}.") from error
+
+
+def unpack_tensors(content: bytes) -> dict[str, np.ndarray]:
+    """Return the arrays of a safetensors file; raise a `ValueError` if it is not a valid one."""
+    from safetensors import SafetensorError, deserialize
+
+    try:
+        tensors = {
+            name: np.frombuffer(view["data"], _dtype(view["dtype"])).reshape(view["shape"])
+            for name, view in deserialize(content)
+        }
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise FileError(f"{path} is damaged: it is not a valid safetensors file.") from error
+        raise ValueError("it is not a valid safetensors file") from error
     if not all(name.isprintable() for name in tensors):
-        raise FileError(f"{path} is damaged: the name of a tensor in it cannot be printed.")
+        raise ValueError("the name of a tensor in it cannot be printed")
     return tensors
+
+
+def check_storable(tensors: Mapping[str, Any], argument: str) -> None:
+    """Raise an `InputError` unless a safetensors file can hold arrays of these names and dtypes."""
+    for name, tensor in tensors.items():
+        try:
+            kept = unpack_tensors(pack_tensors({name: np.zeros(0, tensor.dtype)}))
+            good = [(key, value.dtype) for key, value in kept.items()] == [(name, tensor.dtype)]
+        except Exception:
+            good = False
+        check(good, argument, "have names and dtypes that files can hold", f"{tensor.dtype} at {name!r:.80}")
+
+
+def _dtype(code: str) -> np.dtype:
+    """Return the dtype for its name in a safetensors file; NumPy itself lacks the short floats."""
+    import ml_dtypes
+
+    name = _DTYPES[code]
+    return np.dtype(getattr(ml_dtypes, name, name))
+
+
+_DTYPES = {
+    "BOOL": "bool", "I8": "int8", "U8": "uint8", "I16": "int16", "U16": "uint16", "I32": "int32", "U32": "uint32",
+    "I64": "int64", "U64": "uint64", "F16": "float16", "F32": "float32", "F64": "float64", "C64": "complex64",
+    "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
+}  # fmt: skip
 
 
 @contextmanager
@@ -165,7 +248,6 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         with writing(holder):
             holder.write_text(str(os.getpid()))
-        _sweep(folder)
         yield
     finally:
         with suppress(OSError):
@@ -180,12 +262,12 @@ def _number_in(path: Path) -> int | None:
         return None
 
 
-def _sweep(folder: Path) -> None:
-    """Remove partial files left by processes that have ended."""
-    for part in folder.rglob(".*.part"):
-        pid = part.name.split(".")[-2]
-        if pid.isdecimal() and not _is_running(int(pid)):
-            with suppress(OSError):
+def sweep(folder: Path, names: str) -> None:
+    """Remove partial files that ended processes left in `folder`, of files whose names match the pattern `names`."""
+    with suppress(OSError):
+        for part in folder.iterdir():
+            found = re.fullmatch(rf"\.(?:{names})\.(?P<pid>\d+)\.part", part.name)
+            if found and not _is_running(int(found["pid"])):
                 part.unlink()
 
 

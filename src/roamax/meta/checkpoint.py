@@ -26,14 +26,15 @@ class TrainState(NamedTuple):
     seconds: float
 
 
-def save(folder: Path, state: TrainState) -> None:
-    """Write a state in place of the previous one."""
+def save(folder: Path, state: TrainState, run: str) -> None:
+    """Write a state of the run with this identity, in place of the previous one."""
     arrays = {"meta_params": state.meta_params, "optimizer": state.optimizer, "best": state.best}
     arrays |= {f"slot{i}.{j}": carry for i, slot in enumerate(state.slots) for j, carry in enumerate(slot.carries)}
     named = {
         f"{name}.{i}": np.asarray(leaf) for name, tree in arrays.items() for i, leaf in enumerate(jax.tree.leaves(tree))
     }
     facts = {
+        "run": run,
         "step": state.step,
         "best_loss": state.best_loss,
         "inner_gradients": state.inner_gradients,

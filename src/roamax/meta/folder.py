@@ -9,6 +9,7 @@ results.json         a summary, once the run is finished
 
 import datetime
 import importlib.metadata
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,29 +29,31 @@ from roamax.tasks import TaskDistribution
 from roamax.types import MetaParams
 
 
-def claim(out: Path, config: TrainConfig, tasks: TaskDistribution) -> None:
-    """Make `out` this run's folder, or check that it is; unfinished stages may grow, and stages may be added."""
+def settle(
+    out: Path, config: TrainConfig, tasks: TaskDistribution, written: dict[str, Any] | None
+) -> Mapping[str, Any]:
+    """Return the arguments of the run in `out`, where `written` are, or raise an `InputError` if these are another's.
+
+    Unfinished stages may grow, and stages may be added.
+    """
     arguments: dict[str, Any] = {**configs.to_json(config), "task_names": tasks.names()}
-    path = out / "config.json"
-    if not path.exists():
-        runs.claim(out, arguments)
-        return
-    written = read_arguments(path)
+    if written is None:
+        return arguments
+    before = as_arguments(out / "config.json", written)
     pointer = checkpoint.read_pointer(out / "state")
     step = 0 if pointer is None else pointer["step"]
-    ends = np.cumsum([stage["outer_steps"] for stage in written["stages"].values()])
+    ends = np.cumsum([stage["outer_steps"] for stage in before["stages"].values()])
     growing = tuple(f"stages.{i}.outer_steps" for i, end in enumerate(ends) if end >= step)
-    known = {name: stage for name, stage in arguments["stages"].items() if name in written["stages"]}
-    runs.check_same(out, written, {**arguments, "stages": known}, growing)
-    files.write_json(path, arguments)
+    known = {name: stage for name, stage in arguments["stages"].items() if name in before["stages"]}
+    runs.check_same(out, before, {**arguments, "stages": known}, growing)
+    return {**written, "stages": arguments["stages"]} if "run" in written else arguments
 
 
-def read_arguments(path: Path) -> dict[str, Any]:
-    """Return the arguments of a folder under today's names, with defaults for newer settings."""
-    written = files.read_json(path)
-    names = written.pop("task_names", None) if isinstance(written, dict) else None
+def as_arguments(path: Path, written: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was `written` in `path` under today's names, with defaults for newer settings."""
+    known = {name: value for name, value in written.items() if name not in ("task_names", "run")}
     try:
-        return {**configs.to_json(configs.from_json(written)), "task_names": names}
+        return {**configs.to_json(configs.from_json(known)), "task_names": written.get("task_names")}
     except InputError as error:
         raise FileError(f"{path} is damaged or of another version: {str(error).splitlines()[0]:.160}") from error
 

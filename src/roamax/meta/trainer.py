@@ -4,15 +4,16 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import jax
 import numpy as np
 
+from roamax import runs
 from roamax import tasks as task_sets
 from roamax.errors import FileError, check
-from roamax.host import files
 from roamax.host.progress import Report, progress_bar
 from roamax.meta import checkpoint, folder, log
 from roamax.meta.checkpoint import TrainState
@@ -69,11 +70,14 @@ def train(
     for number, stage in enumerate(config.stages):
         known = any(stage.layers in name for name in tensors)
         check(known, f"stages.{number}.layers", f"be part of one of {', '.join(tensors)}", repr(stage.layers))
-    files.make_folder(out)
-    with files.locked(out):
-        folder.claim(out, config, distribution)
-        with closing(engine(config, distribution)) as running:
-            state = _Run(config, out, distribution, running).to_the_end(show)
+    keys = _Keys(*jax.random.split(jax.random.key(config.seed), len(_Keys._fields)))
+    weights = initial_weights(config, make_family(config, config.step_size), keys.weights)
+    settle = partial(folder.settle, out, config, distribution)
+    with (
+        runs.claimed(out, settle, grows="stages") as identity,
+        closing(engine(config, distribution)) as running,
+    ):
+        state = _Run(config, out, identity, distribution, running, keys, weights).to_the_end(show)
     return Trained(state.best, state.best_loss, out)
 
 
@@ -86,12 +90,23 @@ class _Keys(NamedTuple):
 class _Run:
     """A run in a folder that it has claimed."""
 
-    def __init__(self, config: TrainConfig, out: Path, tasks: TaskDistribution, engine: Engine):
+    def __init__(
+        self,
+        config: TrainConfig,
+        out: Path,
+        identity: str,
+        tasks: TaskDistribution,
+        engine: Engine,
+        keys: _Keys,
+        weights: MetaParams,
+    ):
         self.config = config
         self.out = out
+        self.identity = identity
         self.tasks = tasks
         self.engine = engine
-        self.keys = _Keys(*jax.random.split(jax.random.key(config.seed), len(_Keys._fields)))
+        self.keys = keys
+        self.weights = weights
         self.report: Report = lambda steps, note: None
         self.met: set[tuple[int, int]] = set()
 
@@ -119,14 +134,14 @@ class _Run:
         pointer = checkpoint.read_pointer(place)
         if pointer is None:
             return None
+        runs.check_identity(place / "checkpoint.json", pointer.get("run"), self.out)
         if pointer["step"] > self.config.outer_steps:
             raise FileError(f"{place / 'checkpoint.json'} is damaged: {pointer['step']} steps are more than the run's.")
-        like = self._initial_weights()
         stage, _ = self.config.stage_at(max(0, pointer["step"] - 1))
-        return checkpoint.load(place, pointer, like, outer_optimizer(self.config, stage).init(like))
+        return checkpoint.load(place, pointer, self.weights, outer_optimizer(self.config, stage).init(self.weights))
 
     def _begin(self, journal: log.Log) -> TrainState:
-        weights = self._initial_weights()
+        weights = self.weights
         began = time.monotonic()
         loss = self._validation_loss(weights, 0)
         seconds = time.monotonic() - began
@@ -204,10 +219,7 @@ class _Run:
             self.met |= new
         return self.engine.run(meta_params, jobs)
 
-    def _initial_weights(self) -> MetaParams:
-        return initial_weights(self.config, make_family(self.config, self.config.step_size), self.keys.weights)
-
     def _save(self, state: TrainState, journal: log.Log) -> None:
         journal.sync()
         folder.write_weights(self.out, self.config, self.tasks, state)
-        checkpoint.save(self.out / "state", state)
+        checkpoint.save(self.out / "state", state, self.identity)

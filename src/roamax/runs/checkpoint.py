@@ -12,8 +12,8 @@ import numpy as np
 from roamax.errors import FileError
 from roamax.host import files
 
-POINTER = ("file", "sha256", "step", "seconds", "cpu_seconds", "best_loss", "inner_gradients", "slots")
-"""The fields of `checkpoint.json`; the last three are for meta-training."""
+POINTER = ("file", "sha256", "step", "seconds", "cpu_seconds", "run", "draws", "best_loss", "inner_gradients", "slots")
+"""The fields of `checkpoint.json`; `draws` is for sampling, the last three are for meta-training."""
 
 
 class Checkpoint(NamedTuple):
@@ -25,11 +25,16 @@ class Checkpoint(NamedTuple):
     cpu_seconds: float = 0.0
 
 
-def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint, replacing the previous one."""
-    leaves = {str(i): np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(checkpoint.state))}
+def save_checkpoint(folder: Path, checkpoint: Checkpoint, run: str, draws: int) -> None:
+    """Write a checkpoint of the run with this identity and so many draws, replacing the previous one."""
+    leaves = {name: np.asarray(leaf) for name, leaf in numbered_leaves(checkpoint.state).items()}
     facts = {"step": checkpoint.step, "seconds": checkpoint.seconds, "cpu_seconds": checkpoint.cpu_seconds}
-    write_state(folder, leaves, facts)
+    write_state(folder, leaves, {**facts, "run": run, "draws": draws})
+
+
+def numbered_leaves(state: Any) -> dict[str, Any]:
+    """Return the leaves of a state by the names that they have in its file."""
+    return {str(i): leaf for i, leaf in enumerate(jax.tree.leaves(state))}
 
 
 def load_checkpoint(folder: Path, like: Any) -> Checkpoint | None:
@@ -38,12 +43,10 @@ def load_checkpoint(folder: Path, like: Any) -> Checkpoint | None:
     if pointer is None:
         return None
     path, tensors = read_state(folder, pointer)
-    leaves, treedef = jax.tree.flatten(like)
-    check_tensors(path, tensors, {str(i): leaf for i, leaf in enumerate(leaves)})
-    restored = [tensors[str(i)] for i in range(len(leaves))]
-    return Checkpoint(
-        jax.tree.unflatten(treedef, restored), pointer["step"], pointer["seconds"], pointer["cpu_seconds"]
-    )
+    leaves = numbered_leaves(like)
+    check_tensors(path, tensors, leaves)
+    restored = jax.tree.unflatten(jax.tree.structure(like), [tensors[name] for name in leaves])
+    return Checkpoint(restored, pointer["step"], pointer["seconds"], pointer["cpu_seconds"])
 
 
 def write_state(folder: Path, tensors: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
@@ -53,6 +56,8 @@ def write_state(folder: Path, tensors: Mapping[str, Any], facts: Mapping[str, An
     name = f"step-{facts['step']:012d}.safetensors"
     files.write_bytes(folder / name, content)
     files.write_sealed(folder / "checkpoint.json", {"file": name, "sha256": files.checksum(content), **facts})
+    # On some file systems a removal may reach the disk before the pointer that it depends on.
+    files.sync_folder(folder)
     for old in folder.glob("step-*.safetensors"):
         if old.name != name:
             with files.writing(old):
@@ -69,6 +74,7 @@ def read_pointer(folder: Path) -> dict[str, Any] | None:
     name, step, *times = (pointer.get(field) for field in ("file", "step", "seconds", "cpu_seconds"))
     is_ours = files.is_plain_name(name) and re.fullmatch(r"step-0*(\d+)\.safetensors", str(name))
     good = is_ours and files.is_whole(step) and int(is_ours[1]) == step and isinstance(pointer.get("sha256"), str)
+    good = good and files.is_whole(pointer.get("draws", 0))
     if not good or not all(isinstance(number, int | float) and math.isfinite(number) for number in times):
         raise FileError(
             f"{path} is damaged: it does not point to a checkpoint. Remove the folder {folder} to start anew."

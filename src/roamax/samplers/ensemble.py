@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from roamax.errors import InputError, check, lookup
 from roamax.numerics import trees
 from roamax.posterior import Posterior
-from roamax.schedules import CyclicalCosine, as_schedule, describe
+from roamax.schedules import CyclicalCosine, Described, as_schedule, describe
 from roamax.types import Batch, Info, Key, Params, Sampler, Scalar
 
 
@@ -99,13 +99,19 @@ def ensemble(
         position = optax.apply_updates(state.position, updates)
         return EnsembleState(position, optimizer_state, state.step + 1), Info(energy)
 
+    def one_update(number: jax.Array) -> Any:
+        params = number.astype(float)
+        with jax.numpy_dtype_promotion("standard"):
+            return transform.update(params, transform.init(params), params)
+
+    known = optimizer is None or isinstance(optimizer, str)
     settings = {
         "name": "ensemble",
         "member_steps": member_steps,
         "restarts": init is not None,
-        "optimizer": "sgd" if optimizer is None else describe(getattr(optimizer, "update", optimizer)),
+        "optimizer": optimizer or "sgd" if known else Described(describe(optimizer.update), one_update),
         "learning_rate": describe(learning_rate),
         "momentum": momentum,
         "temperature": temperature,
     }
-    return Sampler(begin, step, lambda steps_taken: steps_taken % member_steps == 0, settings)
+    return Sampler(begin, step, lambda steps_taken: steps_taken % member_steps == 0, settings, posterior=posterior)

@@ -83,4 +83,4 @@ def entropy_mcmc(
         "smoothing": smoothing,
         "draws": draws,
     }
-    return Sampler(init, step, settings=settings)
+    return Sampler(init, step, settings=settings, posterior=posterior)

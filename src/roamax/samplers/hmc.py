@@ -193,7 +193,7 @@ def _metropolis(
         "inverse_mass_matrix": None if inverse_mass_matrix is None else jnp.asarray(inverse_mass_matrix).tolist(),
         "temperature": describe(temperature),
     }
-    return Sampler(init, step, lambda steps_taken: steps_taken > adaptation_steps, settings)
+    return Sampler(init, step, lambda steps_taken: steps_taken > adaptation_steps, settings, posterior=posterior)
 
 
 def _mass_adaptation() -> tuple[Callable, Callable, Callable]:

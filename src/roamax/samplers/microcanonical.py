@@ -144,7 +144,7 @@ def mile(
         "adaptation_steps": adaptation_steps,
         "temperature": describe(temperature),
     }
-    return Sampler(init, step, lambda steps_taken: steps_taken > adaptation_steps, settings)
+    return Sampler(init, step, lambda steps_taken: steps_taken > adaptation_steps, settings, posterior=posterior)
 
 
 def smile(
@@ -225,7 +225,7 @@ def smile(
         "preconditioned": preconditioned,
         "temperature": describe(temperature),
     }
-    return Sampler(init, step, lambda steps_taken: steps_taken > adaptation_steps, settings)
+    return Sampler(init, step, lambda steps_taken: steps_taken > adaptation_steps, settings, posterior=posterior)
 
 
 def _start(key: Key, position: Params) -> Motion:

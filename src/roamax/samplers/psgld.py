@@ -98,4 +98,4 @@ def psgld(
         "stabiliser": stabiliser,
         "include_gamma": include_gamma,
     }
-    return Sampler(init, step, settings=settings)
+    return Sampler(init, step, settings=settings, posterior=posterior)

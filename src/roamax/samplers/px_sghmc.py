@@ -124,7 +124,7 @@ def px_sghmc(
         "matrix_precision": matrix_precision,
         "largest": largest,
     }
-    return Sampler(init, step, settings=settings)
+    return Sampler(init, step, settings=settings, posterior=posterior)
 
 
 def product(factors: Factors) -> Params:

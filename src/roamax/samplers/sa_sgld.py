@@ -106,4 +106,4 @@ def sa_sgld(
         "adaptation_steps": adaptation_steps,
         "memory": memory,
     }
-    return Sampler(init, step, lambda steps_taken: steps_taken > adaptation_steps, settings)
+    return Sampler(init, step, lambda steps_taken: steps_taken > adaptation_steps, settings, posterior=posterior)

@@ -61,4 +61,4 @@ def sghmc(posterior: Posterior, *, step_size: Scalar, friction: Scalar, temperat
         "friction": describe(friction),
         "temperature": describe(temperature),
     }
-    return Sampler(init, step, settings=settings)
+    return Sampler(init, step, settings=settings, posterior=posterior)

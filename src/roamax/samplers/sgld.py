@@ -48,4 +48,4 @@ def sgld(posterior: Posterior, *, step_size: Scalar, temperature: Scalar = 1.0) 
         return SGLDState(position, state.step + 1), Info(energy)
 
     settings = {"name": "sgld", "step_size": describe(step_size), "temperature": describe(temperature)}
-    return Sampler(init, step, settings=settings)
+    return Sampler(init, step, settings=settings, posterior=posterior)

@@ -72,7 +72,7 @@ def sgnht(posterior: Posterior, *, step_size: Scalar, friction: Scalar, temperat
         "friction": describe(friction),
         "temperature": describe(temperature),
     }
-    return Sampler(init, step, settings=settings)
+    return Sampler(init, step, settings=settings, posterior=posterior)
 
 
 def _heat(momentum: Params, temperature: jax.Array) -> jax.Array:

@@ -76,4 +76,4 @@ def sms_ubu(posterior: Posterior, *, step_size: Scalar, friction: Scalar, temper
         "friction": describe(friction),
         "temperature": describe(temperature),
     }
-    return Sampler(init, step, settings=settings, sweeps=True)
+    return Sampler(init, step, settings=settings, sweeps=True, posterior=posterior)

@@ -4,6 +4,7 @@ A source returns *windows*: a range of steps, and the device arrays from which e
 Which examples a step sees depends only on keys and the step, so a run resumes without any saved loader state.
 """
 
+import itertools
 import math
 import warnings
 from collections.abc import Callable, Iterator
@@ -48,6 +49,10 @@ class BatchSource(Protocol):
 
     def window(self, step: int, keys: Key) -> Window:
         """Return the window that `step` lies in, for the chains with these data keys. Runs on the host."""
+        ...
+
+    def example(self) -> Batch:
+        """Return a batch, or the shapes and dtypes of one. Runs on the host."""
         ...
 
 
@@ -115,6 +120,10 @@ class FullBatch(NamedTuple):
         """Return one window for the whole run."""
         return Window(0, math.inf, self.data, ())
 
+    def example(self) -> Batch:
+        """Return all data."""
+        return self.data
+
 
 class OnDevice(NamedTuple):
     """Arrays on the device; the compiled loop gathers each batch itself."""
@@ -130,6 +139,10 @@ class OnDevice(NamedTuple):
     def window(self, step: int, keys: Key) -> Window:
         """Return the order's window, with the data."""
         return self.order.window(step, keys)._replace(shared=self.data)
+
+    def example(self) -> Batch:
+        """Return shapes and dtypes of a batch."""
+        return _shapes(self.data, self.order.batch_size)
 
 
 class Streamed(NamedTuple):
@@ -153,6 +166,10 @@ class Streamed(NamedTuple):
         rows = np.asarray(_row_numbers(self.order, outer.per_chain, keys, steps, jnp.int32(outer.start)))
         return Window(start, stop, (), jax.tree.map(lambda array: jnp.asarray(array[rows]), self.data))
 
+    def example(self) -> Batch:
+        """Return shapes and dtypes of a batch."""
+        return _shapes(self.data, self.order.batch_size)
+
 
 class Called(NamedTuple):
     """A function of the step that returns a batch, the same for all chains."""
@@ -172,6 +189,11 @@ class Called(NamedTuple):
         batches = [self.function(i) for i in range(step, stop)]
         batches += [batches[-1]] * (self.window_steps - len(batches))
         return Window(step, stop, jax.tree.map(jnp.asarray, trees.stack(batches)), ())
+
+    def example(self) -> Batch:
+        """Return the first batch; an iterator still gives it to the first step."""
+        ahead = self.function.peek() if isinstance(self.function, _FromIterator) else self.function(0)
+        return jax.tree.map(jnp.asarray, ahead)
 
 
 class _Gather(NamedTuple):
@@ -195,13 +217,7 @@ def _read_shared(shared: Any, per_chain: Any, key: Key, step: jax.Array, start: 
 
 
 def batch_source(
-    data: Any,
-    batch_size: int | None,
-    num_steps: int,
-    *,
-    replacement: bool = False,
-    sweeps: bool = False,
-    resumed_at: int = 0,
+    data: Any, batch_size: int | None, num_steps: int, *, replacement: bool = False, sweeps: bool = False
 ) -> BatchSource:
     """Return the batch source for data as `roamax.sample` takes them.
 
@@ -211,14 +227,10 @@ def batch_source(
         num_steps: The number of steps of the run.
         replacement: Whether to draw with replacement instead of from shuffled epochs.
         sweeps: Whether to run through the batches of an epoch and then back, before shuffling anew.
-        resumed_at: The step that a resumed run begins at.
     """
     if callable(data):
         return _called(data, batch_size, num_steps)
     if isinstance(data, Iterator):
-        if resumed_at:
-            message = f"an iterator cannot be resumed exactly: step {resumed_at} gets its next batch, whichever that is"
-            warnings.warn(message, stacklevel=3)
         return _called(_FromIterator(data), batch_size, num_steps)
     length = trees.leading_length(data, "data")
     if batch_size is None or batch_size == length:
@@ -240,8 +252,22 @@ class _FromIterator:
 
     def __init__(self, iterator: Iterator[Batch]):
         self.iterator = iterator
+        self.has_begun = False
+
+    def peek(self) -> Batch:
+        """Return the next batch, and keep it for the step that will ask for it."""
+        batch = self._next(0)
+        self.iterator = itertools.chain([batch], self.iterator)
+        return batch
 
     def __call__(self, step: int) -> Batch:
+        if step and not self.has_begun:
+            message = f"an iterator cannot be resumed exactly: step {step} gets its next batch, whichever that is"
+            warnings.warn(message, stacklevel=2)
+        self.has_begun = True
+        return self._next(step)
+
+    def _next(self, step: int) -> Batch:
         try:
             return next(self.iterator)
         except StopIteration:
@@ -254,6 +280,13 @@ def _called(function: Callable[[int], Batch], batch_size: int | None, num_steps:
     if batch_size is not None:
         raise InputError(f"`batch_size` must be None when `data` makes the batches itself; got {batch_size}.")
     return Called(function, min(32, num_steps), num_steps)
+
+
+def _shapes(data: Batch, batch_size: int) -> Batch:
+    return jax.tree.map(
+        lambda array: jax.ShapeDtypeStruct((batch_size, *array.shape[1:]), jax.dtypes.canonicalize_dtype(array.dtype)),
+        data,
+    )
 
 
 def _window_steps(batch_bytes: int) -> int:

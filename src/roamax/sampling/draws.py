@@ -2,19 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from roamax.errors import FileError, InputError, check
-from roamax.host import files
+from roamax.errors import InputError, check
 from roamax.numerics import trees
-from roamax.runs import check_tensors
+from roamax.sampling.stores import FolderStore, MemoryStore, Place, Store, View
 from roamax.types import Params
-
-FORMAT = 1
 
 
 class Draws:
@@ -25,7 +21,7 @@ class Draws:
     `draws[chain, draw]` is one of them, `draws[:, 10:]` and `draws[:2]` are draws again, and nothing is copied.
     """
 
-    def __init__(self, store: "Store"):
+    def __init__(self, store: Store):
         self._store = store
 
     @classmethod
@@ -60,7 +56,7 @@ class Draws:
         Returns:
             The draws, each of which is read, and checked against its checksum, when it is needed.
         """
-        return cls(FolderStore(Path(folder) / "draws", like=like))
+        return cls(FolderStore(Path(folder), like))
 
     def save(self, folder: str | Path) -> None:
         """Write the draws to a new folder, for `load`; draws of a run with `out` are in its folder already.
@@ -70,7 +66,7 @@ class Draws:
         """
         path = Path(folder) / "draws"
         check(not path.exists(), "folder", "not hold draws yet", str(folder))
-        store = FolderStore(path, self.num_chains)
+        store = FolderStore.new(Path(folder), self.num_chains)
         for draw, step in enumerate(self.steps):
             store.add(trees.stack(self._store.get(chain, draw) for chain in range(self.num_chains)), step)
 
@@ -161,146 +157,3 @@ class Draws:
             name.replace("/", ".") or "theta": leaf for name, leaf in trees.named_leaves(self.positions).items()
         }
         return arviz.from_dict(posterior=posterior)
-
-
-class Store(Protocol):
-    """A place to keep draws. All chains draw at the same steps."""
-
-    num_chains: int
-    steps: list[int]
-
-    def add(self, positions: Params, step: int) -> None:
-        """Keep one draw of every chain, a pytree with a leading chain axis."""
-        ...
-
-    def get(self, chain: int, draw: int) -> Params:
-        """Return one position."""
-        ...
-
-
-class Place(NamedTuple):
-    """Where one position is kept."""
-
-    store: Store
-    chain: int
-    draw: int
-
-
-class View:
-    """Draws of other stores, in a new order, to be read only."""
-
-    def __init__(self, table: list[list[Place]], steps: list[int]):
-        self._table, self.steps, self.num_chains = table, steps, len(table)
-
-    def add(self, positions: Params, step: int) -> None:
-        """Refuse: the draws are those of other stores."""
-        raise InputError("`draws` must be those of a run to be added to; got a part or a concatenation of others.")
-
-    def get(self, chain: int, draw: int) -> Params:
-        """Return one position."""
-        place = self._table[chain][draw]
-        return place.store.get(place.chain, place.draw)
-
-
-class MemoryStore:
-    """Draws as host arrays."""
-
-    def __init__(self, num_chains: int):
-        self.num_chains = num_chains
-        self.steps: list[int] = []
-        self._draws: list[Params] = []
-
-    def add(self, positions: Params, step: int) -> None:
-        """Keep one draw of every chain."""
-        self._draws.append(positions)
-        self.steps.append(step)
-
-    def get(self, chain: int, draw: int) -> Params:
-        """Return one position."""
-        return jax.tree.map(lambda leaf: leaf[chain], self._draws[draw])
-
-
-class FolderStore:
-    """Draws as files, one per draw and chain, each listed with its checksum once it is fully written.
-
-    A file that `manifest.json` does not list is ignored.
-    """
-
-    def __init__(self, folder: Path, num_chains: int | None = None, like: Params | None = None):
-        self.folder = folder
-        self._treedef = None if like is None else jax.tree.structure(like)
-        self._like = None if like is None else trees.named_leaves(like)
-        self._manifest = folder / "manifest.json"
-        if num_chains is not None and not self._manifest.exists():
-            files.make_folder(folder)
-            self._write_manifest(num_chains, [])
-        self.num_chains, self._entries = self._read_manifest()
-        if num_chains not in (None, self.num_chains):
-            raise FileError(f"{self._manifest} is damaged: it lists {self.num_chains} chains, not {num_chains}.")
-        self.steps = [draw[0]["step"] for draw in self._entries]
-
-    def _write_manifest(self, num_chains: int, entries: list[list[dict[str, Any]]]) -> None:
-        files.write_sealed(self._manifest, {"format": FORMAT, "num_chains": num_chains, "draws": entries})
-
-    def _read_manifest(self) -> tuple[int, list[list[dict[str, Any]]]]:
-        fields = ("format", "num_chains", "draws")
-        listed = files.read_sealed(self._manifest, fields)
-        values: list[Any] = [listed.get(field) for field in fields]
-        found, num_chains, entries = values
-        if files.is_whole(found) and found != FORMAT:
-            raise FileError(f"{self._manifest} has format {found}; this version reads {FORMAT}.")
-        if found == FORMAT and files.is_whole(num_chains, 1) and isinstance(entries, list):
-            good = all(_is_draw(draw, num_chains) for draw in entries)
-            steps = [draw[0]["step"] for draw in entries] if good else []
-            if good and steps == sorted(set(steps)):
-                return num_chains, entries
-        raise FileError(f"{self._manifest} is damaged: it is not a list of draws. Restore it, or remove the folder.")
-
-    def add(self, positions: Params, step: int) -> None:
-        """Write one draw of every chain, then list it. A draw that is already listed is left as it is."""
-        if step in self.steps:
-            return
-        leaves = trees.named_leaves(positions)
-        entry = []
-        for chain in range(self.num_chains):
-            content = files.pack_tensors({name: leaf[chain] for name, leaf in leaves.items()})
-            name = f"draw-{len(self._entries):06d}-chain-{chain:03d}.safetensors"
-            files.write_bytes(self.folder / name, content)
-            entry.append({"file": name, "step": step, "sha256": files.checksum(content), "bytes": len(content)})
-        entries = [*self._entries, entry]
-        self._write_manifest(self.num_chains, entries)
-        self._entries = entries
-        self.steps.append(step)
-
-    def get(self, chain: int, draw: int) -> Params:
-        """Read one position, checked against its checksum and, where they are known, its shapes and dtypes."""
-        entry = self._entries[draw][chain]
-        path = self.folder / entry["file"]
-        tensors = files.read_tensors(path, entry["sha256"])
-        for name, tensor in tensors.items():
-            if not (jnp.issubdtype(tensor.dtype, jnp.floating) and np.isfinite(tensor).all()):
-                raise FileError(f"{path} is not a draw: its tensor {name!r:.80} does not hold finite numbers.")
-        if self._like is None:
-            # Where nothing else is known, all draws must be like the first that is read.
-            self._like = {name: jax.ShapeDtypeStruct(tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
-        if self._like.keys() != tensors.keys():
-            raise FileError(f"{path} holds other tensors than expected: {', '.join(sorted(tensors)):.200}.")
-        check_tensors(path, tensors, {name: leaf for name, leaf in self._like.items() if hasattr(leaf, "dtype")})
-        if self._treedef is not None:
-            return jax.tree.unflatten(self._treedef, [tensors[name] for name in self._like])
-        try:
-            return trees.from_named_leaves(tensors)
-        except InputError as error:
-            raise FileError(f"{path} is not a draw: {error}") from error
-
-
-def _is_draw(draw: Any, num_chains: int) -> bool:
-    """Return whether an entry of a manifest lists one file per chain, all of the same step."""
-    return (
-        isinstance(draw, list)
-        and len(draw) == num_chains
-        and all(isinstance(entry, dict) for entry in draw)
-        and all(files.is_plain_name(entry.get("file")) and files.is_whole(entry.get("step"), 1) for entry in draw)
-        and all(isinstance(entry.get("sha256"), str) for entry in draw)
-        and len({entry["step"] for entry in draw}) == 1
-    )

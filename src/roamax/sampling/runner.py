@@ -1,6 +1,8 @@
 """The runner: compiled segments between which the host keeps draws, writes checkpoints and shows progress."""
 
 import time
+import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -11,15 +13,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from roamax import runs
-from roamax.errors import DivergenceError, InputError, check
+from roamax.errors import DivergenceError, InputError, NumDataWarning, check
 from roamax.host import files
 from roamax.host.interrupts import noted_interrupts
 from roamax.host.progress import Report, progress_bar
 from roamax.numerics import trees
-from roamax.runs import Checkpoint
+from roamax.runs import Checkpoint, numbered_leaves
 from roamax.sampling.batches import BatchSource, batch_source
 from roamax.sampling.chains import ChainKeys, Chains, chain_keys
-from roamax.sampling.draws import Draws, FolderStore, MemoryStore, Store
+from roamax.sampling.draws import Draws
+from roamax.sampling.stores import FolderStore, MemoryStore, Store
 from roamax.types import Key, NoData, Params, Sampler
 
 CHECKPOINT_SECONDS = 30.0
@@ -28,6 +31,8 @@ SEGMENT_SECONDS = 0.5
 ADVICE = "Try a smaller step size, and look for labels or inputs that make the likelihood infinite."
 HOPELESS_STEPS = 10**7
 """A sampler that allows no draw within this many steps never will."""
+ADDED = ("num_data", "programs", "test")
+"""Arguments in `config.json` that runs of earlier versions lack."""
 
 
 def sample(
@@ -67,7 +72,8 @@ def sample(
         num_chains: The number of chains; they run in parallel, spread over the local devices if there are several.
         replacement: Whether batches are drawn with replacement instead of from shuffled epochs.
         out: A folder for the run. Every draw is written as it is taken, the state every `checkpoint_seconds`; calling
-            again with the same arguments resumes where the run stopped, bit for bit. `num_samples` may grow.
+            again with the same arguments resumes where the run stopped, bit for bit. `num_samples` may be any number
+            that is not less than the draws in the folder.
         about: Further arguments of the run, ready for JSON; they are kept in the folder's `config.json`, and a resumed
             run must have the same.
         progress: Whether to show a progress bar; None shows it on a terminal only.
@@ -88,13 +94,21 @@ def sample(
     positions = _initial_positions(init_position, keys.position)
     states = jax.vmap(sampler.init)(keys.state, positions)
     run = _Run(sampler, keys, plan_draws(sampler, num_samples, burn_in, thinning), checkpoint_seconds, progress)
-    source = partial(batch_source, data, batch_size, replacement=replacement, sweeps=sampler.sweeps)
+    source = batch_source(
+        data, batch_size, run.draw_steps[-1], replacement=replacement, sweeps=sampler.sweeps
+    )
+    _warn_of_num_data(sampler, data, batch_size)
     if out is None:
         return run(states, source, MemoryStore(num_chains), None)
+    like = trees.at(positions, 0)
+    _check_names(like)
+    files.check_storable(numbered_leaves(states), "sampler.init")
     is_caller_made = callable(data) or isinstance(data, Iterator)
     config = {
         "key": jax.random.key_data(key).tolist() if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key.tolist(),
         "sampler": dict(sampler.settings),
+        "num_data": None if sampler.posterior is None else sampler.posterior.num_data,
+        "programs": runs.programs(sampler, like, source.example()),
         "init_position": runs.fingerprint(positions),
         "data": "batches made by the caller" if is_caller_made else runs.fingerprint(data),
         "batch_size": batch_size,
@@ -105,12 +119,32 @@ def sample(
         "replacement": replacement,
         **(about or {}),
     }
-    folder = Path(out)
-    files.make_folder(folder)
-    with files.locked(folder):
-        runs.claim(folder, config, may_grow=("num_samples",), translate=partial(_in_todays_words, config))
-        store = FolderStore(folder / "draws", num_chains, trees.at(positions, 0))
-        return run(states, source, store, folder / "state")
+    config, folder = files.as_json(config), Path(out)
+    with runs.claimed(folder, partial(_settle, folder, config), grows="num_samples") as identity:
+        store = FolderStore.to_write(folder, num_chains, like, run.draw_steps, identity)
+        return run(states, source, store, _StateFolder(folder / "state", identity))
+
+
+def _settle(folder: Path, config: Mapping[str, Any], written: dict[str, Any] | None) -> Mapping[str, Any]:
+    """Return the `config` to write in `folder`, where `written` is; raise an `InputError` if that is another run's."""
+    if written is None:
+        return config
+    before = _in_todays_words(config, written)
+    # A run may end earlier than planned, but not before the draws that it has.
+    drawn = len(FolderStore(folder).steps) if any(folder.glob("draws/*.json*")) else 0
+    if config["num_samples"] != written.get("num_samples"):
+        before |= {"num_samples": drawn}
+    before.pop("run", None)
+    known, now = before.pop("programs", {}), dict(config["programs"])
+    if known.get("traced_by") == now["traced_by"]:
+        for name in known.keys() | now.keys():
+            if known.get(name) != now.get(name):
+                raise runs.other_run(folder, f"whose `{name}` computes something else")
+    # Runs of earlier versions do not know what was added since.
+    compared = {name: value for name, value in config.items() if name in before or name not in ADDED}
+    compared.pop("programs", None)
+    runs.check_same(folder, before, compared, may_grow=("num_samples",))
+    return {**written, "num_samples": config["num_samples"]} if "run" in written else config
 
 
 def _in_todays_words(config: Mapping[str, Any], written: dict[str, Any]) -> dict[str, Any]:
@@ -144,6 +178,13 @@ def plan_draws(sampler: Sampler, num_samples: int, burn_in: int = 0, thinning: i
     return steps
 
 
+class _StateFolder(NamedTuple):
+    """Where a run keeps its checkpoint, and the run's identity."""
+
+    folder: Path
+    run: str
+
+
 class _Run(NamedTuple):
     """One call of `sample`: the loop on the host."""
 
@@ -153,19 +194,17 @@ class _Run(NamedTuple):
     checkpoint_seconds: float
     progress: bool | None
 
-    def __call__(
-        self, states: Any, source: Callable[..., BatchSource], store: Store, state_folder: Path | None
-    ) -> Draws:
-        """Run from `states`, or from the checkpoint in `state_folder`, to the last draw."""
+    def __call__(self, states: Any, source: BatchSource, store: Store, kept: "_StateFolder | None") -> Draws:
+        """Run from `states`, or from the checkpoint in `kept`, to the last draw."""
         start = Checkpoint(states, 0, 0.0)
-        if state_folder is not None:
-            start = runs.load_checkpoint(state_folder, states) or start
+        if kept is not None:
+            start = runs.load_checkpoint(kept.folder, states) or start
         end = self.draw_steps[-1]
         if start.step < end:
-            chains = Chains(self.sampler, self.keys, start.state, source(end, resumed_at=start.step))
+            chains = Chains(self.sampler, self.keys, start.state, source)
             title = self.sampler.settings.get("name", "sampling")
             with progress_bar(title, end, start.step, self.progress) as report, noted_interrupts() as interrupted:
-                self._loop(chains, start, store, state_folder, report, interrupted)
+                self._loop(chains, start, store, kept, report, interrupted)
         return Draws(store)
 
     def _loop(
@@ -173,11 +212,11 @@ class _Run(NamedTuple):
         chains: Chains,
         start: Checkpoint,
         store: Store,
-        state_folder: Path | None,
+        kept: "_StateFolder | None",
         report: Report,
         interrupted: Callable[[], bool],
     ) -> None:
-        pending = [draw_step for draw_step in self.draw_steps if draw_step > start.step]
+        pending = deque(draw_step for draw_step in self.draw_steps if draw_step > start.step)
         step, length = start.step, 1
         saved_at = time.monotonic()
         started, used = saved_at - start.seconds, start.cpu_seconds
@@ -197,15 +236,36 @@ class _Run(NamedTuple):
             step = stop
             if step == pending[0]:
                 store.add(chains.positions, step)
-                pending.pop(0)
+                pending.popleft()
             stops = interrupted()
             is_due = stops or time.monotonic() - saved_at > self.checkpoint_seconds
-            if state_folder is not None and (is_due or not pending):
-                runs.save_checkpoint(state_folder, Checkpoint(chains.states, step, time.monotonic() - started, used))
+            if kept is not None and (is_due or not pending):
+                checkpoint = Checkpoint(chains.states, step, time.monotonic() - started, used)
+                runs.save_checkpoint(kept.folder, checkpoint, kept.run, len(store.steps))
                 saved_at = time.monotonic()
             if stops:
                 raise KeyboardInterrupt
             report(step, f"energy {float(np.mean(chains.energies)):.5g} · {rate:,.0f} steps/s")
+
+
+def _check_names(position: Params) -> None:
+    named = trees.named_leaves(position)
+    count = len(jax.tree.leaves(position))
+    check(len(named) == count, "init_position", f"have a name of its own for each of its {count} leaves", len(named))
+    files.check_storable(named, "init_position")
+
+
+def _warn_of_num_data(sampler: Sampler, data: Any, batch_size: int | None) -> None:
+    if sampler.posterior is None or callable(data) or isinstance(data, Iterator | NoData):
+        return
+    rows, num_data = trees.leading_length(data, "data"), sampler.posterior.num_data
+    # One that is less than a batch is an error.
+    if num_data != rows and num_data >= (batch_size or rows):
+        message = (
+            f"`num_data` of the posterior is {num_data}, but `data` has {rows} rows: each counts {num_data / rows:.3g} "
+            "times. If that is meant, ignore roamax.errors.NumDataWarning."
+        )
+        warnings.warn(message, NumDataWarning, stacklevel=3)
 
 
 def _initial_positions(init_position: Params | Callable[[Key], Params] | Draws, keys: Key) -> Params:

@@ -139,7 +139,7 @@ def kinetic_l2e_family(
             "differentiate_gradient": differentiate_gradient,
             "weights": _network.checksum(meta_params),
         }
-        return Sampler(init, step, settings=settings)
+        return Sampler(init, step, settings=settings, posterior=posterior)
 
     return LearnedSampler(lambda key: _network.init_mlp(key, WIDTHS), bind)
 

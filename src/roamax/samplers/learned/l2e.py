@@ -146,7 +146,7 @@ def l2e_family(
             "passes": passes,
             "weights": _network.checksum(meta_params),
         }
-        return Sampler(init, step, settings=settings)
+        return Sampler(init, step, settings=settings, posterior=posterior)
 
     return LearnedSampler(lambda key: _network.init_mlp(key, WIDTHS), bind)
 

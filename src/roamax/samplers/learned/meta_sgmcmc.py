@@ -169,7 +169,7 @@ def meta_sgmcmc_family(
             "gamma": gamma,
             "weights": _network.checksum(meta_params),
         }
-        return Sampler(init, step, settings=settings)
+        return Sampler(init, step, settings=settings, posterior=posterior)
 
     return LearnedSampler(init_weights, bind)
 

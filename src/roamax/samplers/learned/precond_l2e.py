@@ -162,7 +162,7 @@ def precond_l2e_family(
             "decays": list(decays),
             "weights": _network.checksum(meta_params),
         }
-        return Sampler(init, step, settings=settings)
+        return Sampler(init, step, settings=settings, posterior=posterior)
 
     return LearnedSampler(lambda key: _network.init_mlp(key, network_widths), bind)
 

@@ -176,7 +176,7 @@ def roam_family(
             "draws_per_cycle": draws_per_cycle,
             "weights": None if meta_params is None else _network.checksum(meta_params),
         }
-        return Sampler(init, step, cycle.ends_in_draw, settings)
+        return Sampler(init, step, cycle.ends_in_draw, settings, posterior=posterior)
 
     return LearnedSampler(lambda key: _network.init_mlp(key, WIDTHS), bind)
 
