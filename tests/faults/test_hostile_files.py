@@ -102,6 +102,7 @@ def meta_run(folder):
         assert pointer is not None
         return dict(enumerate(jax.tree.leaves(checkpoint.load(folder / "state", pointer, weights, optimizer))))
 
+    config_path = folder / "config.json"
     kept = ("state/checkpoint.json", "state/step-000000000002.safetensors")
     return {
         "training state": Parser(kept, load, sealed=True),
