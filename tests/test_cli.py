@@ -19,6 +19,7 @@ from roamax import Draws, meta, models
 from roamax.cli import COMMANDS, demo_methods, find, main, parse, parsing
 from roamax.cli.output import FORMATS
 from roamax.cli.start import start_jax
+from roamax.evaluation.run import read_record
 from roamax.host import files, progress
 from roamax.samplers import registry
 
@@ -59,7 +60,7 @@ def test_demo_writes_a_table_results_and_a_page(tmp_path, monkeypatch, capsys):
     page = (tmp_path / "demo" / "report.html").read_text()
     assert page.count("<svg") == 2
     assert not re.search(r'(src|href)="(http|//|/)', page)
-    assert (tmp_path / "demo" / "reliability.pdf").stat().st_size > 1000
+    assert (tmp_path / "demo" / "report_figures" / "reliability.pdf").stat().st_size > 1000
 
 
 def test_sample_resumes_where_it_stopped(run_folder, tmp_path, capsys):
@@ -72,6 +73,15 @@ def test_sample_resumes_where_it_stopped(run_folder, tmp_path, capsys):
         assert name in results
     kept, now = ((folder / "draws" / "journal.jsonl").read_bytes() for folder in (run_folder, tmp_path / "run"))
     assert now.startswith(kept)
+
+
+@pytest.mark.parametrize("sampler", ["cyclical", "ensemble"])
+def test_runs_in_cycles_and_members_grow_too(tmp_path, sampler):
+    words = ["sample", *SHORT, "--sampler", sampler, "--quiet", "--out", str(tmp_path / "run"), "--num-samples"]
+    for number in ("2", "3"):
+        main([*words, number])
+    # 40 steps of burn-in over ten draws, and thinning by 10.
+    assert Draws.load(tmp_path / "run").steps == [14, 28, 42]
 
 
 def test_sample_has_defaults_for_regression_too(tmp_path, capsys):
@@ -97,12 +107,16 @@ def test_evaluate_and_report_describe_a_run(run_folder, tmp_path, capsys):
     assert of_three["num_samples"] == 3
     assert of_three["traces"]["step"] == record["traces"]["step"][:3]
 
-    record["num_draws"] = record.pop("num_samples")  # as records of before call it
-    files.write_json(run_folder / "metrics.json", record)
+    # A report is about the draws that a run has, not those that were measured once.
     main(["report", str(run_folder), str(run_folder), "--out", str(tmp_path / "page" / "report.html"), "--quiet"])
+    assert files.read_json(run_folder / "metrics.json")["scores"] == record["scores"]
     page = (tmp_path / "page" / "report.html").read_text()
     assert page.count("<figure") == page.count("<svg") >= 6
-    assert (tmp_path / "page" / "surface.png").exists()
+    assert (tmp_path / "page" / "report_figures" / "surface.png").exists()
+
+    record["num_draws"] = record.pop("num_samples")  # as records of before call it
+    files.write_json(run_folder / "metrics.json", record)
+    assert read_record(run_folder / "metrics.json")["num_samples"] == 5
 
 
 @pytest.mark.extras

@@ -1,5 +1,6 @@
 """The scikit-learn estimators: scikit-learn's own checks, and what they promise beyond."""
 
+import copy
 import json
 import logging
 import pickle
@@ -18,6 +19,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import roamax
 from roamax import BayesianClassifier, BayesianRegressor, models
 from roamax.errors import FileError, InputError
+from roamax.host import files
 from roamax.sklearn import build
 from roamax.sklearn.estimators import mixture_quantiles
 
@@ -236,18 +238,57 @@ def test_saved_and_loaded_without_pickle(classifier, regressor, tmp_path):
     assert_alike(names, pickle.loads(pickle.dumps(names)), IRIS[0])
 
 
+def test_a_save_that_fails_leaves_the_earlier_one(classifier, tmp_path, monkeypatch):
+    classifier.save(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    other = copy.copy(classifier)
+    other.classes_ = np.array(["2020-01-01", "2020-01-02", "2020-01-03"], "datetime64[D]")
+    with pytest.raises(InputError, match=r"`classes` must hold values that JSON can, to be saved; got \[datetime"):
+        other.save(tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+    other.classes_, other.draws_ = np.array([7, 8, 9]), roamax.Draws.from_positions(
+        jax.tree.map(lambda leaf: leaf + 1, classifier.draws_.positions)
+    )  # fmt: skip
+    write = files.write_bytes
+
+    def killed(path, content):
+        if path.name == "estimator.json":
+            raise KeyboardInterrupt
+        write(path, content)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(files, "write_bytes", killed)
+        other.save(tmp_path)
+    assert_alike(classifier, BayesianClassifier.load(tmp_path), IRIS[0])
+    other.save(tmp_path)
+    assert_alike(other, BayesianClassifier.load(tmp_path), IRIS[0])
+    assert len(list(tmp_path.iterdir())) == 2, "no arrays of before"
+
+
+def test_a_save_of_the_first_format_is_read(classifier, tmp_path):
+    classifier.save(tmp_path)
+    (arrays,) = tmp_path.glob("estimator-*.safetensors")
+    arrays.rename(tmp_path / "estimator.safetensors")
+    described = json.loads((tmp_path / "estimator.json").read_text())
+    del described["seal"]
+    files.write_sealed(tmp_path / "estimator.json", {**described, "format": 1})
+    assert_alike(classifier, BayesianClassifier.load(tmp_path), IRIS[0])
+
+
 def test_bad_folders_are_named(classifier, tmp_path):
     classifier.save(tmp_path)
-    with pytest.raises(FileError, match=r"estimator\.safetensors holds draws of a network other than `model`"):
+    with pytest.raises(FileError, match=r"holds draws of a network other than `model`"):
         BayesianClassifier.load(tmp_path, model=linear_model())
     with pytest.raises(FileError, match=r"estimator\.json is of a BayesianClassifier: load it with"):
         BayesianRegressor.load(tmp_path)
     with pytest.raises(InputError, match="`speed` must be an argument of BayesianClassifier"):
         BayesianClassifier.load(tmp_path, speed=1)
-    content = bytearray((tmp_path / "estimator.safetensors").read_bytes())
+    (arrays,) = tmp_path.glob("estimator-*.safetensors")
+    content = bytearray(arrays.read_bytes())
     content[-1] ^= 1
-    (tmp_path / "estimator.safetensors").write_bytes(content)
-    with pytest.raises(FileError, match=r"estimator\.safetensors is damaged"):
+    arrays.write_bytes(content)
+    with pytest.raises(FileError, match=r"estimator-\w+\.safetensors is damaged"):
         BayesianClassifier.load(tmp_path)
     description = json.loads((tmp_path / "estimator.json").read_text())
     (tmp_path / "estimator.json").write_text(json.dumps({**description, "params": {"thinning": 1}}))

@@ -1,10 +1,39 @@
 """What `roamax evaluate` measures, apart from the command line."""
 
+import dataclasses
+
+import jax
 import numpy as np
 import pytest
 
-from roamax.errors import InputError
+import roamax
+from roamax import runs
+from roamax.errors import FileError, InputError
 from roamax.evaluation.images import as_shape
+from roamax.evaluation.run import open_run
+from roamax.tasks import TaskSpec
+
+
+def write_data(folder, **changes):
+    x = np.random.default_rng(0).integers(0, 255, (60, 4), np.uint8)
+    y = np.arange(60) % 2
+    arrays = {"x_train": x[:40], "y_train": y[:40], "x_test": x[40:], "y_test": y[40:]}
+    np.savez(folder / "mine.npz", **arrays | changes)
+
+
+@pytest.mark.parametrize(("part", "what"), [("train", "training"), ("test", "test")])
+def test_data_that_changed_since_a_run_was_made_are_refused(tmp_path, part, what):
+    write_data(tmp_path)
+    spec = TaskSpec("mine", "mlp", {"hidden": [2]}, batch_size=8)
+    task = spec.build(tmp_path)
+    sampler = roamax.sgld(task.posterior, step_size=1e-3)
+    about = {"task": dataclasses.asdict(spec), "test": runs.fingerprint(task.test)}
+    options = {"num_samples": 1, "batch_size": 8, "about": about, "out": tmp_path / "run"}
+    roamax.sample(jax.random.key(0), sampler, task.init, task.train, **options)
+    assert open_run(tmp_path / "run", tmp_path).draws.num_samples == 1
+    write_data(tmp_path, **{f"y_{part}": 1 - np.load(tmp_path / "mine.npz")[f"y_{part}"]})
+    with pytest.raises(FileError, match=rf"the {what} data of mine.* are not those of the run in .*run: restore"):
+        open_run(tmp_path / "run", tmp_path)
 
 
 @pytest.mark.parametrize("size", [(28, 28), (40, 33), (96, 80)])

@@ -2,13 +2,17 @@
 
 import json
 import math
+import os
 import re
+import stat
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from roamax import runs
 from roamax.cli.output import print_table
+from roamax.errors import FileError, InputError
 from roamax.host import files
 from roamax.report.figures import new_figure
 from roamax.report.page import Figure, write_page
@@ -61,13 +65,53 @@ def test_a_page_escapes_its_texts_and_needs_no_other_file(tmp_path):
     made_by = {"command": "roamax <report>", "seed": 3, "versions": {"jax": "0.1"}}
     entry = Figure("line", figure, 'a "line"', "x & y")
     write_page(tmp_path / "page.html", "a < b", "lead", from_records(COLUMNS, RECORDS), [entry], made_by, False)
-    page = (tmp_path / "page.html").read_text()
-    assert "<h1>a &lt; b</h1>" in page
-    assert '<td class="l">a&lt;b&gt;&amp;[c]</td><td class="r best">0.30</td>' in page
-    assert '<svg role="img" aria-label="a &#34;line&#34;"' in page
-    assert "<figcaption>x &amp; y</figcaption>" in page
-    assert "<code>roamax &lt;report&gt;</code>, seed 3.\njax 0.1." in page
-    assert (tmp_path / "line.pdf").read_bytes().startswith(b"%PDF")
+    text = (tmp_path / "page.html").read_text()
+    assert "<h1>a &lt; b</h1>" in text
+    assert '<td class="l">a&lt;b&gt;&amp;[c]</td><td class="r best">0.30</td>' in text
+    assert '<svg role="img" aria-label="a &#34;line&#34;"' in text
+    assert "<figcaption>x &amp; y</figcaption>" in text
+    assert "<code>roamax &lt;report&gt;</code>, seed 3.\njax 0.1." in text
+    assert (tmp_path / "page_figures" / "line.pdf").read_bytes().startswith(b"%PDF")
+
+
+def page(path):
+    figure, _ = new_figure()
+    made_by = {"command": "roamax", "seed": 3, "versions": {"jax": "0.1"}}
+    write_page(path, "t", "lead", from_records(COLUMNS, RECORDS), [Figure("line", figure, "x", "y")], made_by, False)
+
+
+def test_a_page_replaces_only_pages_of_ours(tmp_path):
+    own, link, pipe, dangling = (tmp_path / name for name in ("notes.html", "link.html", "pipe", "dangling"))
+    own.write_text("my own notes")
+    link.symlink_to(own)
+    dangling.symlink_to(tmp_path / "nowhere")
+    os.mkfifo(pipe)
+    for path in (own, link, pipe, dangling, tmp_path, Path("/dev/null"), Path(".")):
+        with pytest.raises(InputError, match="`out` must be a"):
+            page(path)
+    assert (own.read_text(), link.is_symlink(), stat.S_ISFIFO(pipe.stat().st_mode)) == ("my own notes", True, True)
+    assert not list(tmp_path.glob("*/line.png"))
+
+    (tmp_path / "line.png").write_text("my own")
+    (tmp_path / "page_figures").mkdir()
+    page(tmp_path / "page.html")
+    page(tmp_path / "page.html")
+    assert (tmp_path / "line.png").read_text() == "my own"
+    (tmp_path / "page.html").unlink()
+    with pytest.raises(InputError, match="be a page whose other files are ours too, or new; got .*page_figures"):
+        page(tmp_path / "page.html")
+
+
+def test_files_replace_regular_files_only(tmp_path):
+    (tmp_path / "own").write_text("old")
+    (tmp_path / "link").symlink_to(tmp_path / "own")
+    os.mkfifo(tmp_path / "pipe")
+    files.write_bytes(tmp_path / "link", b"new")
+    assert ((tmp_path / "own").read_text(), (tmp_path / "link").is_symlink()) == ("new", True)
+    for path in (tmp_path / "pipe", Path("/dev/null")):
+        with pytest.raises(FileError, match="could not be written: it is not a regular file"):
+            files.write_bytes(path, b"new")
+        assert not stat.S_ISREG(path.stat().st_mode)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, np.float32(math.nan)])

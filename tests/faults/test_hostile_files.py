@@ -102,13 +102,11 @@ def meta_run(folder):
         assert pointer is not None
         return dict(enumerate(jax.tree.leaves(checkpoint.load(folder / "state", pointer, weights, optimizer))))
 
-    config_path = folder / "config.json"
+    path = folder / "config.json"
     kept = ("state/checkpoint.json", "state/step-000000000002.safetensors")
     return {
         "training state": Parser(kept, load, sealed=True),
-        "training config": Parser(
-            ("config.json",), lambda: as_arguments(folder / "config.json", runs.read_config(folder / "config.json"))
-        ),
+        "training config": Parser(("config.json",), lambda: as_arguments(path, runs.read_config(path))),
         "training log": Parser(("log.csv",), lambda: log._column(log.read_rows(folder / "log.csv"), "loss")),
     }
 

@@ -27,10 +27,11 @@ def demo(out: RunFolder = Path("demo"), seed: Seed = 0, quiet: Quiet = False, js
     from roamax.evaluation import metrics
     from roamax.host import files
     from roamax.report import figures
-    from roamax.report.page import Figure, write_page
+    from roamax.report.page import Figure, check_page, write_page
     from roamax.report.table import Column, from_records
 
     show = False if quiet or json else None
+    check_page(out / "report.html", out / "results.json")
     files.make_folder(out)
     outcomes = []
     for outcome in demo_methods.run(seed, progress=show, out=out):
@@ -39,7 +40,6 @@ def demo(out: RunFolder = Path("demo"), seed: Seed = 0, quiet: Quiet = False, js
             print(f"{outcome.name}: NLL {outcome.scores['nll']:.4f} in {outcome.seconds:.1f} s", flush=True)
     records = [outcome.record() for outcome in outcomes]
     made_by = runs.provenance(seed)
-    files.write_json(out / "results.json", {**made_by, "methods": records})
     columns = [
         Column("method", "method"),
         Column("acc", "accuracy", ".3f", "max"),
@@ -64,6 +64,7 @@ def demo(out: RunFolder = Path("demo"), seed: Seed = 0, quiet: Quiet = False, js
     )
     table = from_records(columns, records)
     write_page(out / "report.html", "roamax demo", lead, table, pictures, made_by, show)
+    files.write_json(out / "results.json", {**made_by, "methods": records})
     if json:
         print_json({**made_by, "methods": records})
     elif not quiet:

@@ -10,6 +10,8 @@ import tyro
 from roamax.cli.arguments import DataDir, DataSet, Flag, Json, Model, Quiet, RunFolder, Sampler, Seed, Words
 from roamax.errors import InputError
 
+PLANNED = 10
+"""The draws that cycles and members are laid out for, whatever --num-samples is, so that a run can take more."""
 Pairs = Annotated[Words, tyro.conf.arg(metavar="NAME=VALUE ...")]
 
 
@@ -19,7 +21,7 @@ def sample(
     model: Model = "mlp",
     options: Pairs = (),
     sampler: Sampler = "sghmc",
-    num_samples: int = 10,
+    num_samples: int = PLANNED,
     burn_in: int = 2000,
     thinning: int = 200,
     chains: int = 1,
@@ -43,6 +45,9 @@ def sample(
     Writes draws, state and scores on the test set (results.json) to OUT.
     Running the same command again resumes where it stopped; with a larger
     --num-samples, it adds draws to a finished run.
+
+    cyclical and roam in cycles, and the members of an ensemble, spend burn-in
+    on every draw: each takes thinning + burn-in / 10 steps, on average.
 
     Examples:
         roamax sample --out runs/digits
@@ -92,7 +97,7 @@ def sample(
     task = spec.build(data_dir)
     tempered = {} if temperature is None else {"temperature": temperature}
     chosen = named_sampler(
-        sampler, task.posterior, num_steps=burn_in + num_samples * thinning, num_samples=num_samples, init=task.init,
+        sampler, task.posterior, num_steps=burn_in + PLANNED * thinning, num_samples=PLANNED, init=task.init,
         regression=task.is_regression, momentum_decay=momentum_decay, argument="lr",
         **{"learning_rate": lr, **tempered, **parse_pairs(settings, "settings")},
     )  # fmt: skip
@@ -107,7 +112,7 @@ def sample(
         num_samples=num_samples,
         num_chains=chains,
         out=out,
-        about={"task": dataclasses.asdict(spec)},
+        about={"task": dataclasses.asdict(spec), "test": runs.fingerprint(task.test)},
         progress=show,
     )
     seconds = time.monotonic() - begun

@@ -44,6 +44,10 @@ def open_run(folder: str | Path, data_dir: str | Path | None = None) -> Run:
         like = jax.eval_shape(task.init, jax.random.key(0))
     draws = Draws.load(folder, like=like)
     check(draws.num_samples > 0, "DIR", "hold at least one draw by now", folder)
+    for name, what, arrays in (("data", "training", task.train), ("test", "test", task.test)):
+        # Runs of earlier versions do not know their test data.
+        if name in config and config[name] != runs.fingerprint(arrays):
+            raise FileError(f"the {what} data of {task.name} are not those of the run in {folder}: restore the data.")
     return Run(folder, config, task, draws, runs.seconds_taken(folder / "state"))
 
 

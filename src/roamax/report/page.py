@@ -1,13 +1,20 @@
 """A self-contained HTML page: a table, figures, and their provenance."""
 
+import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from roamax.errors import check
 from roamax.host import files
 from roamax.host.progress import followed
 from roamax.report.figures import image
 from roamax.report.table import Table
+
+
+OURS = re.compile(rb'<meta name="generator" content="roamax">|<title>roamax (report|demo)</title>')
+"""How to tell a page of ours; those of earlier versions by their titles."""
 
 
 class Figure(NamedTuple):
@@ -28,10 +35,10 @@ def write_page(
     made_by: Mapping[str, Any],
     progress: bool | None = None,
 ) -> None:
-    """Write the page, and each figure as PNG and PDF next to it.
+    """Write the page, and each figure as PNG and PDF in a folder of its own next to it.
 
     Args:
-        path: The page's file.
+        path: The page's file, for which `check_page` holds.
         title: Its heading.
         lead: A paragraph below the heading.
         table: The table below the lead, with the best values marked.
@@ -42,17 +49,42 @@ def write_page(
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
-    drawings = []
+    check_page(path)
+    drawings, pictures = [], {}
     for entry in followed("drawing", figures, len(figures), progress):
         svg = image(entry.figure, "svg").decode()
         label = Markup('<svg role="img" aria-label="{}"').format(entry.heading)
         drawings.append(Markup(svg[svg.index("<svg") :].replace("<svg", label, 1)))
-        for kind in ("png", "pdf"):
-            files.write_bytes(path.with_name(f"{entry.name}.{kind}"), image(entry.figure, kind))
+        pictures |= {f"{entry.name}.{kind}": image(entry.figure, kind) for kind in ("png", "pdf")}
     environment = Environment(
         loader=PackageLoader("roamax", "report"), autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True
     )
     text = environment.get_template("page.html").render(
         title=title, lead=lead, table=table, figures=figures, drawings=drawings, made_by=made_by
     )
+    # The page comes first: where it is, the folder is ours too.
+    files.make_folder(path.parent)
     files.write_bytes(path, text.encode())
+    if pictures:
+        files.make_folder(figure_folder(path))
+    for name, content in pictures.items():
+        files.write_bytes(figure_folder(path) / name, content)
+
+
+def figure_folder(path: Path) -> Path:
+    """Return the folder for the figures of a page."""
+    return path.with_name(f"{path.stem}_figures")
+
+
+def check_page(path: Path, *others: Path) -> None:
+    """Raise an `InputError` unless `path` is new or an earlier page of ours, and `others` are not somebody else's."""
+    if path.is_file():
+        with open(path, "rb") as file:
+            head = file.read(4096)
+        check(OURS.search(head) is not None, "out", "be a new file, or a page that roamax wrote", path)
+        return
+    check(not os.path.lexists(path), "out", "be a regular file, or a new one", path)
+    folder, taken = figure_folder(path), [other for other in others if other.exists()]
+    if os.path.lexists(folder) and not (folder.is_dir() and not any(folder.iterdir())):
+        taken.append(folder)
+    check(not taken, "out", "be a page whose other files are ours too, or new", " and ".join(map(str, taken)))

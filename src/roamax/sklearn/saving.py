@@ -1,7 +1,11 @@
-"""A fitted estimator as files: `estimator.json` says what it is, `estimator.safetensors` holds its arrays."""
+"""A fitted estimator as files: `estimator.json` says what it is and names the file of its arrays.
+
+That file has a name of its own for each content, so `estimator.json`, which is replaced at once, is always whole.
+"""
 
 import importlib.metadata
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,13 +13,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from roamax.errors import FileError, InputError
+from roamax.errors import FileError, InputError, check
 from roamax.host import files
 from roamax.numerics import trees
 from roamax.sampling.draws import Draws
 from roamax.types import Params
 
-FORMAT = 1
+FORMAT = 2
+OLD_FORMAT = 1
+"""Arrays in `estimator.safetensors`."""
 FIELDS = ("format", "version", "estimator", "params", "objects", "facts", "sha256")
 
 
@@ -25,13 +31,24 @@ def write(folder: str | Path, kind: str, params: Mapping[str, Any], facts: Mappi
     Arguments that are not JSON-serialisable, such as a custom model, are only listed, and must be given again to load.
     """
     folder = Path(folder)
-    files.make_folder(folder)
     kept = {name: _plain(value) for name, value in params.items() if _is_plain(value)}
+    for name, value in facts.items():
+        check(_is_plain(value), name, "hold values that JSON can, to be saved", f"{value!r:.80}")
     content = files.pack_tensors(arrays)
-    files.write_bytes(folder / "estimator.safetensors", content)
+    sha256 = files.checksum(content)
     version, objects = importlib.metadata.version("roamax"), sorted(set(params) - set(kept))
-    values = (FORMAT, version, kind, kept, objects, dict(facts), files.checksum(content))
+    values = (FORMAT, version, kind, kept, objects, dict(facts), sha256)
+    files.make_folder(folder)
+    files.write_bytes(_arrays_path(folder, FORMAT, sha256), content)
     files.write_sealed(folder / "estimator.json", dict(zip(FIELDS, values, strict=True)))
+    files.sync_folder(folder)
+    for old in folder.iterdir():
+        if re.fullmatch(r"estimator(-[0-9a-f]{16})?\.safetensors", old.name) and sha256[:16] not in old.name:
+            old.unlink(missing_ok=True)
+
+
+def _arrays_path(folder: Path, version: int, sha256: str) -> Path:
+    return folder / ("estimator.safetensors" if version == OLD_FORMAT else f"estimator-{sha256[:16]}.safetensors")
 
 
 def read(
@@ -45,8 +62,8 @@ def read(
         listed, facts, sha256 = list(described["objects"]), dict(described["facts"]), str(described["sha256"])
     except (KeyError, TypeError, ValueError) as error:
         raise FileError(f"{path} is damaged: it does not describe an estimator.") from error
-    if version != FORMAT:
-        raise FileError(f"{path} has format {version}; this version reads {FORMAT}.")
+    if version not in (OLD_FORMAT, FORMAT):
+        raise FileError(f"{path} has format {version}; this version reads {OLD_FORMAT} and {FORMAT}.")
     if found != kind:
         raise FileError(f"{path} is of a {found}: load it with {found}.load.")
     for name in listed:
@@ -55,7 +72,9 @@ def read(
     for name in objects:
         if name not in {*listed, *params}:
             raise InputError(f"`{name}` must be an argument of {kind}; got one that it does not have.")
-    tensors = files.read_tensors(path.with_suffix(".safetensors"), sha256)
+    if re.fullmatch("[0-9a-f]{64}", sha256) is None:
+        raise FileError(f"{path} is damaged: it does not have a checksum of the arrays.")
+    tensors = files.read_tensors(_arrays_path(Path(folder), version, sha256), sha256)
     return {**{name: _as_given(value) for name, value in params.items()}, **objects}, facts, tensors
 
 
@@ -64,7 +83,7 @@ def as_draws(folder: str | Path, arrays: Mapping[str, np.ndarray], like: Params)
     found = {name.removeprefix("draws/"): array for name, array in arrays.items() if name.startswith("draws/")}
     expected = trees.named_leaves(like)
     if {name: array.shape[2:] for name, array in found.items()} != {name: x.shape for name, x in expected.items()}:
-        raise FileError(f"{Path(folder) / 'estimator.safetensors'} holds draws of a network other than `model`.")
+        raise FileError(f"{folder} holds draws of a network other than `model`.")
     return Draws.from_positions(jax.tree.unflatten(jax.tree.structure(like), [found[name] for name in expected]))
 
 
