@@ -11,7 +11,7 @@ from roamax import runs
 from roamax.errors import FileError, InputError
 from roamax.evaluation.images import as_shape
 from roamax.evaluation.run import open_run
-from roamax.tasks import TaskSpec
+from roamax.tasks import TaskSpec, arrays
 
 
 def write_data(folder, **changes):
@@ -31,6 +31,7 @@ def test_data_that_changed_since_a_run_was_made_are_refused(tmp_path, part, what
     options = {"num_samples": 1, "batch_size": 8, "about": about, "out": tmp_path / "run"}
     roamax.sample(jax.random.key(0), sampler, task.init, task.train, **options)
     assert open_run(tmp_path / "run", tmp_path).draws.num_samples == 1
+    arrays._load.cache_clear()
     write_data(tmp_path, **{f"y_{part}": 1 - np.load(tmp_path / "mine.npz")[f"y_{part}"]})
     with pytest.raises(FileError, match=rf"the {what} data of mine.* are not those of the run in .*run: restore"):
         open_run(tmp_path / "run", tmp_path)

@@ -98,7 +98,7 @@ def test_a_page_replaces_only_pages_of_ours(tmp_path):
     page(tmp_path / "page.html")
     assert (tmp_path / "line.png").read_text() == "my own"
     (tmp_path / "page.html").unlink()
-    with pytest.raises(InputError, match="be a page whose other files are ours too, or new; got .*page_figures"):
+    with pytest.raises(InputError, match=r"be a page whose other files are ours too, or new; got .*page_figures"):
         page(tmp_path / "page.html")
 
 

@@ -12,7 +12,6 @@ from roamax.host.progress import followed
 from roamax.report.figures import image
 from roamax.report.table import Table
 
-
 OURS = re.compile(rb'<meta name="generator" content="roamax">|<title>roamax (report|demo)</title>')
 """How to tell a page of ours; those of earlier versions by their titles."""
 
