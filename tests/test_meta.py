@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import json
 import math
 import signal
 import subprocess
@@ -15,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from roamax import meta, pretrained, priors
+from roamax import meta, pretrained, priors, runs
 from roamax.errors import FileError, InputError
 from roamax.host import files
 from roamax.likelihoods import categorical
@@ -586,7 +587,7 @@ def test_a_run_may_grow_but_not_change(toy, tmp_path):
         with pytest.raises(InputError, match=named):
             meta.train(changed, out, tasks=TASKS)
     before = files.read_json(out / "config.json")
-    del before["valid_only"]
+    del before["valid_only"], before["run"]
     files.write_json(out / "config.json", before)
     long = dataclasses.replace(short, stages=(dataclasses.replace(stage, outer_steps=5), Stage("es", 1, 20, 2, 5)))
     meta.train(long, out, tasks=TASKS)
@@ -607,7 +608,9 @@ def test_a_folder_of_before_the_settings_were_renamed_resumes(toy, tmp_path):
     short = dataclasses.replace(SMALL, stages=(Stage("es", 2, 20, 2, 5, learning_rate=0.05),))
     long = dataclasses.replace(short, stages=(dataclasses.replace(short.stages[0], outer_steps=4),))
     meta.train(short, out, tasks=TASKS)
-    text = (out / "config.json").read_text()
+    config = files.read_json(out / "config.json")
+    del config["run"]
+    text = json.dumps(config)
     assert text.count("_samples") == 2
     (out / "config.json").write_text(text.replace("_samples", "_draws"))
     meta.train(long, out, tasks=TASKS)
@@ -616,9 +619,21 @@ def test_a_folder_of_before_the_settings_were_renamed_resumes(toy, tmp_path):
     assert "_draws" not in (out / "config.json").read_text()
 
 
+def test_weights_that_do_not_exist_leave_no_folder_behind(toy, tmp_path):
+    with pytest.raises(FileError, match="nope"):
+        meta.train(dataclasses.replace(SMALL, weights="nope"), tmp_path / "run", tasks=TASKS)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_damaged_checkpoint_is_named(toy, tmp_path):
     config = dataclasses.replace(SMALL, stages=(Stage("es", 1, 20, 2, 5),))
     meta.train(config, tmp_path, tasks=TASKS)
+    pointer = tmp_path / "state" / "checkpoint.json"
+    good = pointer.read_bytes()
+    files.write_sealed(pointer, {**files.read_sealed(pointer, runs.checkpoint.POINTER), "run": "of another seed"})
+    with pytest.raises(FileError, match=r"checkpoint\.json is of another run than .*config\.json"):
+        meta.train(config, tmp_path, tasks=TASKS)
+    pointer.write_bytes(good)
     (file,) = (tmp_path / "state").glob("*.safetensors")
     file.write_bytes(file.read_bytes()[:-4] + b"oops")
     with pytest.raises(FileError, match=file.name):
