@@ -39,7 +39,7 @@ def claimed(folder: Path, settle: Callable[[dict[str, Any] | None], Mapping[str,
     settle(_written(folder, grows))
     files.make_folder(folder)
     with files.locked(folder):
-        written = _written(folder, grows)
+        written = _written(folder, grows, is_locked=True)
         config = files.as_json(settle(written))
         config["run"] = _identity(config, grows)
         if config != written:
@@ -63,8 +63,8 @@ def _release(folder: Path) -> None:
             (folder / "draws").rmdir()
 
 
-def _written(folder: Path, grows: str) -> dict[str, Any] | None:
-    """Return the arguments of the run in a folder, or None if it is new or empty."""
+def _written(folder: Path, grows: str, is_locked: bool = False) -> dict[str, Any] | None:
+    """Return the arguments of the run in a folder, or None if it is new or empty, apart from a lock of our own."""
     path = folder / "config.json"
     if path.exists():
         written = read_config(path)
@@ -72,7 +72,7 @@ def _written(folder: Path, grows: str) -> dict[str, Any] | None:
             raise FileError(f"{path} is damaged: its content is not what was written. Restore it, or remove the run.")
         return written
     try:
-        entries = list(folder.iterdir())
+        entries = [entry for entry in folder.iterdir() if not (is_locked and entry.name in (".lock", ".lock.pid"))]
     except FileNotFoundError:
         return None
     except OSError as error:
