@@ -101,6 +101,11 @@ def test_every_sampler_has_a_row():
     assert {name.split("-")[0] for name in SAMPLERS} == set(RECORDS)
 
 
+def test_every_sampler_knows_its_posterior():
+    posterior = make_posterior()
+    assert all(make(posterior).posterior is posterior for make in SAMPLERS.values())
+
+
 @pytest.fixture(params=SAMPLERS, ids=str)
 def name(request):
     return request.param

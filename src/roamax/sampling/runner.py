@@ -94,9 +94,7 @@ def sample(
     positions = _initial_positions(init_position, keys.position)
     states = jax.vmap(sampler.init)(keys.state, positions)
     run = _Run(sampler, keys, plan_draws(sampler, num_samples, burn_in, thinning), checkpoint_seconds, progress)
-    source = batch_source(
-        data, batch_size, run.draw_steps[-1], replacement=replacement, sweeps=sampler.sweeps
-    )
+    source = batch_source(data, batch_size, run.draw_steps[-1], replacement=replacement, sweeps=sampler.sweeps)
     _warn_of_num_data(sampler, data, batch_size)
     if out is None:
         return run(states, source, MemoryStore(num_chains), None)
