@@ -40,8 +40,8 @@ from reference draws of a target (exact ones; for the network, eight chains of N
 law, and run for {steps:,} steps on all data. Errors are in standard deviations of the target, over its coordinates or,
 for the network, over predictions at 25 inputs: the root mean square error of the mean, the mean ratio of standard
 deviations (1 means no bias), and the mean Wasserstein distance, with its noise floor in the last column. SGHMC has the
-step size and friction of the weights above it: its bias comes from the step size alone. A dash means that a chain
-diverged.
+step size and friction of the weights that its row names: its bias comes from the step size alone. A dash means that a
+chain diverged.
 
 {table}
 

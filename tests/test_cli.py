@@ -51,7 +51,7 @@ def test_demo_writes_a_table_results_and_a_page(tmp_path, monkeypatch, capsys):
     printed = capsys.readouterr().out
     results = files.read_json(tmp_path / "demo" / "results.json")
     names = [method["method"] for method in results["methods"]]
-    assert {"deep ensemble", "SGLD", "pSGLD", "SGHMC", "cyclical SGHMC", "HMC"} <= set(names)
+    assert {"one network, Adam", "deep ensemble", "SGLD", "pSGLD", "SGHMC", "cyclical SGHMC", "HMC"} <= set(names)
     for method in results["methods"]:
         assert method["method"] in printed
         assert 0.3 < method["acc"] <= 1

@@ -32,6 +32,7 @@ from roamax.paper.framework.comparison import Comparison, Value, exceeds
 from roamax.paper.framework.lab import Lab
 from roamax.paper.framework.methods import LEARNED, method
 from roamax.paper.framework.problems import CPU, PAPER, SCALES, Problem
+from roamax.paper.framework.problems import TUNED as TUNED_SETTINGS
 from roamax.paper.framework.registry import EXPERIMENTS, run_experiment
 from roamax.paper.framework.results import write_page
 from roamax.paper.framework.swag import swag
@@ -268,12 +269,6 @@ def test_transfer_says_where_l2e_stands():
         "NLL of L2E, above the best tuned method: C (DE).",
         "NLL of roam, below the best tuned method: A (DE); B (DE); C (DE).",
     ]
-    low, high = ({key: Value(value) for key in transfer.DIVERSITY} for value in (0.1, 0.2))
-    barriers = {("A", "L2E"): high, ("A", transfer.CYCLICAL): low, ("B", "L2E"): low, ("B", transfer.CYCLICAL): high}
-    assert list(transfer.more_diverse(barriers))[:2] == [
-        "error barrier of L2E, above that of cSGMCMC: A.",
-        "error barrier of L2E, below that of cSGMCMC: B.",
-    ]
     said = list(transfer.seen(Lab("cpu", Path()), [CPU["mnist_mlp"], CPU["imdb"]]))
     assert said[0].endswith("train_size=50000: MNIST, MLP (as mnist-half).")
     assert said[1] == "Data that L2E had not seen: IMDB."
@@ -294,6 +289,26 @@ def test_the_search_climbs_beyond_its_start_and_ends_between_two_worse_values():
     assert min(trials, key=lambda trial: trial.nll).hyper == {"temperature": 0.1, "rate": 8.0}
     assert [trial.hyper["temperature"] for trial in trials[:3]] == [0.0, 0.1, 1.0]
     assert [trial.hyper["rate"] for trial in trials[3:]] == [1.0, 4.0, 8.0, 16.0]
+
+
+def test_what_is_tuned_is_what_a_search_over_all_axes_found():
+    kept = json.loads((Path(__file__).parents[1] / "results" / "tune" / "results.json").read_text())
+    found = {
+        (key, steps, name): hyper
+        for key, lengths in kept["data"]["tuned"].items()
+        for steps, methods in lengths.items()
+        for name, hyper in methods.items()
+    }
+    assert found
+    for (key, steps, name), hyper in found.items():
+        assert TUNED_SETTINGS[key][steps][name] == hyper
+        problem = CPU[key].lasting(int(steps))
+        trials = kept["data"]["trials"][f"{problem.label}, {name}"]
+        assert min(trials, key=lambda trial: trial["nll"])["hyper"] == hyper
+        assert search.is_tuned(problem, name)
+        for axis in search.AXES[name]:
+            assert not axis.climbed or hyper[axis.name] not in (axis.values[0], axis.values[-1])
+    assert not search.is_tuned(CPU["cifar10"], "SGHMC")
 
 
 def test_a_hundred_draws_tell_independent_ones_from_a_random_walk():
@@ -368,5 +383,5 @@ def test_the_page_holds_every_table_and_figure(laboratory, tmp_path):
 def test_the_page_of_results_is_what_the_kept_results_make(tmp_path):
     root = Path(__file__).parents[1]
     shutil.copytree(root / "docs" / "results", tmp_path / "results")
-    write_page([root / "results" / name for name in EXPERIMENTS], tmp_path / "results.md")
+    write_page([path.parent for path in root.glob("results/*/results.json")], tmp_path / "results.md")
     assert (tmp_path / "results.md").read_text() == (root / "docs" / "results.md").read_text()

@@ -118,6 +118,7 @@ def run_experiment(
         "seeds": list(lab.seeds[: found.seeds]),
         "notes": lab.notes,
         "settings": lab.settings,
+        "options": {"problems": list(problems), "methods": list(methods), "steps": list(steps)},
         "minutes": round(seconds / 60, 1),
         "made_by": runs.provenance(seed),
     }

@@ -1,5 +1,6 @@
 """The results of an experiment: its files, and the page of results, which is made from the files results.json."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,8 +94,8 @@ def write_page(folders: Sequence[Path], out: Path) -> list[Path]:
     """Write the page of results, with its figures in a folder next to it that is named after it.
 
     Args:
-        folders: The folders of experiments. Figures are copied from there; where a folder has only results.json, the
-            figures next to the page stay.
+        folders: The folders of experiments, in any order: sections have that of `EXPERIMENTS`. Figures are copied from
+            there; where a folder has only results.json, the figures next to the page stay.
         out: The page's file.
 
     Returns:
@@ -104,15 +105,18 @@ def write_page(folders: Sequence[Path], out: Path) -> list[Path]:
     pictures = out.with_suffix("")
     files.make_folder(pictures)
     shown, sections = [], [HEAD]
-    for folder in folders:
-        results = _read(Path(folder))
-        figures = {name: pictures / f"{results['experiment']}-{name}.png" for name in results["figures"]}
+    order = list(EXPERIMENTS)
+    made = [(Path(folder), _read(Path(folder))) for folder in folders]
+    for folder, results in sorted(made, key=lambda one: (order.index(one[1]["experiment"]), one[0].name)):
+        figures = {name: pictures / f"{folder.name}-{name}.png" for name in results["figures"]}
         for name, path in figures.items():
-            made = Path(folder) / f"{name}.png"
-            if made.exists() or not path.exists():
-                files.write_bytes(path, files.read_bytes(made))
+            drawn = folder / f"{name}.png"
+            if drawn.exists() or not path.exists():
+                files.write_bytes(path, files.read_bytes(drawn))
         shown += figures.values()
-        sections.append(_section(results, {name: f"{pictures.name}/{path.name}" for name, path in figures.items()}))
+        sections.append(
+            _section(folder.name, results, {name: f"{pictures.name}/{path.name}" for name, path in figures.items()})
+        )
     files.write_bytes(out, "\n".join(sections).encode())
     return shown
 
@@ -138,7 +142,7 @@ _BEFORE = {
     ),
 }
 """What the section of an experiment says of results that were made before results.json held the settings of methods."""
-_UNTESTED = ("convergence", "hmc-fidelity", "regression-1d", "tune")
+_UNTESTED = ("convergence", "hmc-fidelity", "regression-1d")
 """Sections of such results whose verdicts are left out."""
 _NOT_OF_THE_PAPER = ("On CIFAR-10, CNN,", "On MNIST, MLP,")
 """How claims of such results begin that are about tasks the paper does not have."""
@@ -153,7 +157,7 @@ def _read(folder: Path) -> dict[str, Any]:
         raise FileError(f"{path} was not written by `roamax experiment`.")
     results["reproduces"] = EXPERIMENTS[results["experiment"]].reproduces
     results["remarks"] = [_today(remark) for remark in results.get("remarks", [])]
-    if "settings" not in results:
+    if "settings" not in results and results["experiment"] != "tune":
         name, remarks = results["experiment"], results["remarks"]
         remarks[:0] = [_BEFORE[name]] if name in _BEFORE else []
         remarks += [EARLIER] if any(_is_tuned(table) for table in results["tables"].values()) else []
@@ -178,17 +182,19 @@ def _today(name: str) -> str:
     return name.replace("step size ", f"{EPSILON_SQUARED} ") if name != "step size" else LENGTH
 
 
-def _section(results: Mapping[str, Any], figures: Mapping[str, str]) -> str:
+def _section(title: str, results: Mapping[str, Any], figures: Mapping[str, str]) -> str:
     made = results["made_by"]
     versions = ", ".join(f"{name} {number}" for name, number in made["versions"].items())
     name, what = results["experiment"], results["reproduces"].rstrip(".")
     count = len(results["seeds"])
+    chosen = results.get("options", {}).items()
+    options = "".join(f" --{key} {shlex.join(map(str, values))}" for key, values in chosen if values)
     seeds = f"{count} seed{'' if count == 1 else 's'}, " if count else ""
     parts = [
-        f"## {name}",
+        f"## {title}",
         f"{what[:1].upper()}{what[1:]}. Scale `{results['scale']}`, {seeds}"
         f"{results['minutes']:.0f} minutes with {made['cores']} of the machine's cores.",
-        f"```\nroamax experiment {name} --scale {results['scale']} --out results/{name}\n```",
+        f"```\nroamax experiment {name} --scale {results['scale']}{options} --out results/{title}\n```",
     ]
     for key, stored in results["tables"].items():
         parts += [f"**{stored['title']}**", markdown(Comparison.from_json(stored).table())]
