@@ -49,7 +49,7 @@ TUNED = {
     "snapshots": {**ADAM, "cycles": 2},
     "SWAG": {**ADAM, "scale": 0.5},
     "DE": {"learning_rate": 0.05, "momentum_decay": 0.1, "weight_decay": 5e-4, "members": 2},
-    "SGHMC": SGMCMC,
+    **dict.fromkeys(("SGHMC", "PX-SGHMC", "SMS-UBU", "SMILE"), SGMCMC),
     "cSGMCMC": {**SGMCMC, "cycles": 2, "exploration_ratio": 0.5},
 }
 

@@ -6,6 +6,7 @@ a single cycle, in its last part; and `SWAG`.
 """
 
 import dataclasses
+import inspect
 import math
 from typing import Any
 
@@ -55,6 +56,8 @@ def method(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
         return _learned(name, problem, task, hyper)
     if record.draws == "step":
         settings = {**record.settings(_terms(hyper)), "temperature": hyper.get("temperature", 1.0)}
+        if "adaptation_steps" in inspect.signature(record.load()).parameters:
+            settings["adaptation_steps"] = problem.burn_in
         return _in_turn(name, problem, task, record.load()(task.posterior, **settings))
     return _members(name, problem, task, hyper)
 

@@ -56,14 +56,18 @@ _DECAYS = (
 )
 _TEMPERATURE = Axis("temperature", (0.0, 0.01, 0.1, 1.0), 0.0)
 _CYCLES = Axis("cycles", (1, 2, 5, 10), 1)
+_SGMCMC = (_TEMPERATURE, _STEP, *_DECAYS)
 AXES: dict[str, tuple[Axis, ...]] = {
     "Adam": (_RATE, _DECAYS[1]),
     "Adam DE": (Axis("members", (2, 4, 10), 2), _RATE, _DECAYS[1]),
     "snapshots": (_CYCLES, _RATE, _DECAYS[1]),
     "SWAG": (_RATE, Axis("scale", (0.0, 0.5, 1.0), 0.0), _DECAYS[1]),
     "DE": (Axis("members", (1, 2, 4, 10), 1), _RATE, *_DECAYS),
-    "SGHMC": (_TEMPERATURE, _STEP, *_DECAYS),
-    "cSGMCMC": (_CYCLES, _TEMPERATURE, _STEP, *_DECAYS),
+    "SGHMC": _SGMCMC,
+    "PX-SGHMC": _SGMCMC,
+    "SMS-UBU": _SGMCMC,
+    "SMILE": _SGMCMC,
+    "cSGMCMC": (_CYCLES, *_SGMCMC),
 }
 """The methods that are tuned, each with its axes in the order of the search. A sampler of the registry with a learning
 rate joins with a line of this table."""
