@@ -154,7 +154,7 @@ def predict(
             _load(model, params)
             if statistics is not None:
                 torch.optim.swa_utils.update_bn(statistics, model, device=device)
-            model.eval()
+            model.train(False)
             found = _join([model(part.to(device)) for part in x.split(batch_size)])
             total = _add(total, found, count)
             count += 1
