@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, Self
 
 import jax
 import numpy as np
-from joblib import Parallel, delayed
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
+from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from roamax.errors import DivergenceError, check
