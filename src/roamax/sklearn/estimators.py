@@ -197,8 +197,8 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
 
     Each draw gives a Gaussian with a learned noise scale. Inputs and targets are standardised internally; `y` may have
     several columns. Arguments are those of `BayesianClassifier` but `class_weight`, except that `prior` and
-    `temperature` default to 1 and a custom `model` returns a mean and a scale. With `model="mlp_heteroscedastic"` the scale of the
-    noise depends on the inputs.
+    `temperature` default to 1 and a custom `model` returns a mean and a scale. With `model="mlp_heteroscedastic"` the
+    scale of the noise depends on the inputs.
     """
 
     _defaults = REGRESSION
