@@ -177,6 +177,7 @@ def test_exploring_without_noise_moves_all_directions_of_a_matrix_alike(shape):
     size = jnp.sqrt(jnp.mean(slope**2))
     fan_in = slope.size // shape[-1]
     peak = module.PEAK * min(module.LARGEST_FACTOR, np.sqrt(module.REFERENCE_FAN_IN / fan_in))
+    peak *= min(2.0, (module.REFERENCE_SIZE / slope.size) ** module.SIZE_POWER)
     adam = -module.DECAY * peak * slope / (jnp.abs(slope) + module.DAMPING * size)
     np.testing.assert_allclose(jnp.linalg.norm(step), jnp.linalg.norm(adam), rtol=1e-4)
     assert jnp.vdot(step, adam) > 0.5 * jnp.vdot(adam, adam)

@@ -82,14 +82,14 @@ def compare(kind: Kind, seeds: list[int], methods: list[Method], parts: list[str
     return found
 
 
-def adams(kind: Kind) -> list[Method]:
+def adams(kind: Kind, rates: tuple[float, ...] = RATES) -> list[Method]:
     """Return Adam over the whole run, as one network and as ten snapshots, and, if there are several, in cycles."""
     steps = kind.steps
     tail = [round(steps * part) for part in np.linspace(0.7, 1, 11)[1:]]
     uses = {"Adam, one network": slice(-1, None), "Adam, snapshots": slice(None)}
-    whole = Method(lambda rate, posterior: adam(posterior, rate, steps), RATES, tail, uses)
+    whole = Method(lambda rate, posterior: adam(posterior, rate, steps), rates, tail, uses)
     cycles = Method(
-        lambda rate, posterior: adam(posterior, rate, kind.cycle), RATES, ends_of(kind), {"Adam, cycles": slice(None)}
+        lambda rate, posterior: adam(posterior, rate, kind.cycle), rates, ends_of(kind), {"Adam, cycles": slice(None)}
     )
     return [whole, cycles] if kind.cycles > 1 else [whole]
 
@@ -142,7 +142,7 @@ def main() -> None:
     parser.add_argument("--set", nargs="+", default=[], help="constants of roam.py, such as PEAK=0.02 DECAY=0.1")
     parser.add_argument("--sweep", nargs="+", default=[""], help="values of one constant, such as PEAK=0.01:0.02")
     parser.add_argument("--weights", type=Path)
-    parser.add_argument("--no-adam", action="store_true")
+    parser.add_argument("--rates", nargs="*", type=float, default=RATES, help="learning rates of Adam; none: no Adam")
     parser.add_argument("--test", action="store_true")
     parser.add_argument("--log", type=Path)
     arguments = parser.parse_args()
@@ -161,8 +161,8 @@ def main() -> None:
                         with arguments.log.open("a") as file:
                             file.write(json.dumps({"task": name, "cycles": words, "row": label} | row) + "\n")
 
-            if not arguments.no_adam:
-                show(adams(kind))
+            if arguments.rates:
+                show(adams(kind, tuple(arguments.rates)))
             for variant in arguments.sweep:
                 with changed(arguments.set):
                     show(roams(kind, weights, variant, arguments.temperatures))

@@ -23,6 +23,8 @@ SAMPLING_DECAY = 0.05
 """The momentum's decay in the sampling part; SGHMC's variance is off by half of it."""
 REFERENCE_FAN_IN, LARGEST_FACTOR = 300, 2.0
 """The fan-in at which the factor of a matrix's step is 1, and its bound: filters of convolutions have few inputs."""
+REFERENCE_SIZE, SIZE_POWER = 30_000, 0.25
+"""The number of parameters at which the factor of all steps is 1, and how fast it falls with that number."""
 WARM_START = 0.5
 """Cycles after the first start from this fraction of the peak."""
 LARGEST_RATE = 0.2
@@ -72,15 +74,16 @@ def roam(
     its parameters, gradient and momentum, the size of the data) and returns the factors by which l, the decay a and the
     damping mu differ from these values, and the look-ahead n, which is otherwise 0.
 
-    Where exploration is without noise (see below), the step of a matrix is then made flat: its singular values become
+    Where exploration is without noise (see below), l is multiplied by (30,000 / d)^(1/4), with d the number of
+    parameters, but at least by 1/2 and at most by 2. The step of a matrix is then made flat: its singular values become
     nearly equal and its norm stays, by two steps of the iteration of Muon (Jordan et al., 2024). So all directions of a
     matrix move at the same speed, not only those of its largest gradients.
 
     In the rest of a cycle, from which draws come, s is 0, and a, v, mu and l are constant: this is exactly SGHMC in the
     coordinates theta / q. Its momentum is drawn from N(0, T) at the start of that part. There v includes the curvature
-    of the prior, and l is such that q^2 times the curvature that the size of gradients shows is 1 / d, with d the
-    number of parameters. That is stable for any Gaussian, since no eigenvalue exceeds the trace; l is smaller where the
-    noise of batches would add more than a tenth to the temperature.
+    of the prior, and l is such that q^2 times the curvature that the size of gradients shows is 1 / d. That is stable
+    for any Gaussian, since no eigenvalue exceeds the trace; l is smaller where the noise of batches would add more than
+    a tenth to the temperature.
 
     A cycle that is too short to reach equilibrium with such steps would fill its draws with noise that does not average
     out. With R the relaxation times in a fifth of a cycle, the step of the sampling part and the temperature of
@@ -210,6 +213,12 @@ class _Sizes(NamedTuple):
         """The fraction of the temperature at which exploration runs; 0 if small, which saves drawing the noise."""
         return self.settling if self.settling > 0.1 else 0.0
 
+    @property
+    def factor(self) -> float:
+        """The factor of all steps of an exploration without noise: large networks take shorter ones."""
+        by_size = (REFERENCE_SIZE / max(1, self.parameters)) ** SIZE_POWER
+        return min(2.0, max(0.5, by_size)) if self.heat == 0 else 1.0
+
 
 class _Clock(NamedTuple):
     """The place of a step in its cycle, the steps of a cycle that explore, and the gradients averaged so far."""
@@ -286,7 +295,7 @@ def _plans(meta_params: MetaParams | None, sizes: _Sizes, clock: _Clock, tensors
     dtype = tensors[0].stiffness.dtype
     explored = clock.place.astype(dtype) / clock.explored
     cosine = 0.5 * (1 + jnp.cos(jnp.pi * jnp.minimum(explored, 1.0)))
-    by_width = jnp.asarray([_by_width(t) for t in tensors], dtype)
+    by_width = sizes.factor * jnp.asarray([_by_width(t) for t in tensors], dtype)
     rms_gradient = jnp.stack([t.rms_gradient for t in tensors]).astype(dtype) + SMALLEST
     stiffness = jnp.stack([t.stiffness / t.weight for t in tensors]).astype(dtype)
     # In terms of the curvature of U, which gradients of batches show as N B v, and of that of the prior.
