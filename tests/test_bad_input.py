@@ -45,6 +45,7 @@ CASES = {
         "kernel", "known", "did you mean 'sgld'",
     ),
     "member steps": (lambda: roamax.ensemble(P, member_steps=0), "member_steps", ">= 1", "0"),
+    "optimizer": (lambda: roamax.ensemble(P, member_steps=1, optimizer="adma"), "optimizer", "known", "'adam'"),
     "num_data": (lambda: roamax.Posterior(P.log_likelihood, P.log_prior, 0), "num_data", ">= 1", "0"),
     "num_data below the batch": (
         lambda: run(posterior=roamax.Posterior(P.log_likelihood, P.log_prior, 4)), "num_data", "at least", "4",

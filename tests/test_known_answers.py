@@ -11,6 +11,7 @@ import pytest
 import roamax
 from roamax.errors import InputError
 from roamax.samplers.registry import RECORDS
+from roamax.schedules import CosineToConstant
 from targets import gaussian, linear_regression
 
 pytestmark = pytest.mark.optimized
@@ -374,6 +375,23 @@ def test_cyclical_explores_without_noise_and_samples_at_its_temperature(temperat
         # From rest and on flat ground the momentum is the noise alone, N(0, 2 C epsilon T), and C epsilon is constant.
         expected = 0.0 if place < exploring else np.sqrt(2 * 0.2 * temperature)
         np.testing.assert_allclose(np.std(after.momentum["theta"]), expected, rtol=0.03, err_msg=str(place))
+
+
+def test_an_ensemble_by_adam_takes_adams_steps_at_its_rate():
+    target = TARGETS["2d"]
+    tail = CosineToConstant(0.1, 0.02, 4)
+    np.testing.assert_allclose([float(tail(jnp.asarray(k))) for k in (0, 2, 4, 9)], [0.1, 0.06, 0.02, 0.02], rtol=1e-6)
+    for rate, rates in ((0.1, [0.1, 0.1 * 0.8535534, 0.05]), (tail, [0.1, 0.08828427, 0.06])):
+        sampler = roamax.ensemble(target.posterior, member_steps=4, optimizer="adam", learning_rate=rate)
+        theta = np.asarray([3.0, -1.0])
+        state, m, v = sampler.init(KEY, {"theta": jnp.asarray(theta)}), 0.0, 0.0
+        for count, here in enumerate(rates, 1):
+            gradient = jax.grad(lambda p: target.posterior.energy(p, target.data))({"theta": jnp.asarray(theta)})
+            g = np.asarray(gradient["theta"]) / target.posterior.num_data
+            m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+            theta = theta - here * (m / (1 - 0.9**count)) / (np.sqrt(v / (1 - 0.999**count)) + 1e-8)
+            state, _ = sampler.step(KEY, state, target.data)
+            np.testing.assert_allclose(state.position["theta"], theta, rtol=1e-4)
 
 
 def test_an_ensemble_starts_each_member_with_a_fresh_optimizer():

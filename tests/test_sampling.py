@@ -5,6 +5,7 @@ import io
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import jax
@@ -107,6 +108,15 @@ def test_draws_are_taken_after_burn_in_and_thinned():
     some = run()
     assert some.steps == [25, 30, 35, 40, 45, 50]
     np.testing.assert_array_equal(some.positions["theta"][0], every.positions["theta"][0, np.asarray(some.steps) - 1])
+
+
+def test_a_run_keeps_the_cpu_time_of_its_steps_without_compilation(tmp_path):
+    begun = time.process_time()
+    run(out=tmp_path / "run")
+    whole, first = time.process_time() - begun, roamax.runs.cpu_seconds_taken(tmp_path / "run" / "state")
+    assert 0 < first < 0.5 * whole
+    run(out=tmp_path / "run", num_samples=60)
+    assert roamax.runs.cpu_seconds_taken(tmp_path / "run" / "state") > first
 
 
 def test_samplers_decide_which_steps_may_be_draws():
