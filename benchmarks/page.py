@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import growth
-from roamax.errors import FileError
+from roamax.data import archives
+from roamax.errors import shaped
 from roamax.host import files
 from roamax.report.figures import image, legend, new_figure
 from roamax.report.table import Column, from_records, markdown
@@ -44,17 +45,22 @@ INNER_COLUMNS = [Column("inner_steps", "inner steps", ",d"), Column("pair", "pai
                  Column("megabytes", "peak memory / MB", ".0f")]  # fmt: skip
 
 
+RESULTS = {"entries": {"*": dict}, "versions": {"*": str}, "machine": {"cores": int, "processor": str}}
+"""The fields of results that all pages show."""
+
+
 def write_page(file: Path, out: Path) -> Path | None:
     """Write the page, the JSON and a folder with the figure next to it; return the figure's path."""
-    results = files.read_json(file)
-    if not isinstance(results, dict) or not isinstance(results.get("entries"), dict):
-        raise FileError(f"{file} was not written by `python -m benchmarks`.")
+    results = shaped(files.read_json(file), RESULTS, file, "`python -m benchmarks` writes such files.")
     figure = out.parent / "images" / f"{out.stem}.png" if _grown(results) else None
+    # Files of another version may lack numbers: nothing is written before all are there.
+    with archives.reading(file, "measure anew, by `python -m benchmarks`"):
+        text, picture = page_text(results, out), None if figure is None else image(draw(results), "png", dpi=110)
     files.write_json(out.with_suffix(".json"), results)
-    if figure is not None:
+    if figure is not None and picture is not None:
         files.make_folder(figure.parent)
-        files.write_bytes(figure, image(draw(results), "png", dpi=110))
-    files.write_bytes(out, page_text(results, out).encode())
+        files.write_bytes(figure, picture)
+    files.write_bytes(out, text.encode())
     return figure
 
 

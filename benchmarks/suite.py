@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from benchmarks import apart, contests, growth, pairs, peers, starts
 from benchmarks.timing import Contest, hold
-from roamax.errors import InputError, check, nearest
+from roamax.errors import InputError, check, nearest, shaped
 from roamax.host import files
 
 PACKAGES = ("roamax", "jax", "jaxlib", "optax", "blackjax", "torch", "posteriors")
@@ -105,8 +105,8 @@ def _measured(name: str, rounds: int) -> dict[str, Any]:
 def _kept(out: Path, about: dict[str, Any]) -> dict[str, Any]:
     if not out.exists():
         return {}
-    found = files.read_json(out)
-    same = isinstance(found, dict) and {name: found.get(name) for name in about} == about
+    found = shaped(files.read_json(out), {"entries": {"*": dict}}, out)
+    same = {name: found.get(name) for name in about} == about
     check(same, "out", "be a new file, or one of the same machine and versions", out)
     return dict(found["entries"])
 

@@ -159,8 +159,8 @@ MUTANTS = (
     Mutant(
         "the prior counted once a batch",
         "posterior.py",
-        "jnp.sum(log_likelihood) - self.log_prior(params)",
-        "(jnp.sum(log_likelihood) + self.log_prior(params))",
+        'jnp.sum(log_likelihood) - _shaped(self.log_prior(params), (), "log_prior")',
+        '(jnp.sum(log_likelihood) + _shaped(self.log_prior(params), (), "log_prior"))',
         "tests/test_posterior.py",
     ),
     Mutant(
@@ -169,6 +169,13 @@ MUTANTS = (
         'mode="fill"',
         'mode="wrap"',
         "tests/test_sampling.py -k outside_the_classes",
+    ),
+    Mutant(
+        "labels of 64 bits that wrap",
+        "numerics/trees.py",
+        'check(bool(fits), argument, f"hold',
+        'check(True, argument, f"hold',
+        "tests/test_bad_input.py -k 64_bits",
     ),
     # Sampling and runs
     Mutant(
@@ -229,6 +236,27 @@ MUTANTS = (
         "def ece(predictions: ArrayLike, labels: ArrayLike, bins: int = 10)",
         "tests/test_metrics.py -k calibration_error",
     ),
+    Mutant(
+        "total variation twice as large",
+        "evaluation/metrics.py",
+        "0.5 * jnp.mean(jnp.sum(jnp.abs(jnp.exp(log_p) - jnp.exp(log_q)), axis=-1))",
+        "jnp.mean(jnp.sum(jnp.abs(jnp.exp(log_p) - jnp.exp(log_q)), axis=-1))",
+        "tests/test_metrics.py -k total_variation",
+    ),
+    Mutant(
+        "the paper's total variation not divided by the classes",
+        "paper/hmc_fidelity.py",
+        "metrics.total_variation(chain.average, reference) / reference.shape[1]",
+        "metrics.total_variation(chain.average, reference)",
+        "tests/test_experiments.py -k mean_over_classes",
+    ),
+    Mutant(
+        "hyperparameters tuned on test data",
+        "paper/framework/chain.py",
+        "x, y = self.task.valid",
+        "x, y = self.task.test",
+        "tests/test_experiments.py -k never_sees",
+    ),
     # Meta-training
     Mutant(
         "clipping after Adam",
@@ -266,6 +294,13 @@ MUTANTS = (
         "tests/test_meta.py -k diverged",
     ),
     Mutant(
+        "a loss beyond the ceiling counts in full",
+        "meta/outer.py",
+        "loss=min(result.loss, ceiling) if",
+        "loss=result.loss if",
+        "tests/test_meta.py -k diverged_unroll",
+    ),
+    Mutant(
         "the average of losses instead of the loss of the average",
         "meta/objectives.py",
         "jnp.logaddexp(score + jnp.log1p(-weight), average + jnp.log(weight))",
@@ -278,6 +313,49 @@ MUTANTS = (
         "distance = mean - total.first",
         "distance = mean",
         "tests/test_sampling.py -k predicted_deviation",
+    ),
+    # The gate
+    Mutant(
+        "2.0 is a whole number",
+        "errors.py",
+        "operator.index(cast(SupportsIndex, value))",
+        "int(cast(Any, value))",
+        "tests/test_bad_input.py -k counts",
+    ),
+    Mutant(
+        "a setting of any name",
+        "sampling/named.py",
+        "if setting not in known:",
+        "if False:",
+        "tests/test_fuzz.py -k setting",
+    ),
+    Mutant(
+        "JSON of any shape",
+        "errors.py",
+        "for place, rule, found in _misfits(value, shape, ()):",
+        "for place, rule, found in ():",
+        "tests/test_fuzz.py -k json_file",
+    ),
+    Mutant(
+        "a page that runs what is in a record",
+        "report/page.py",
+        "autoescape=True",
+        "autoescape=False",
+        "tests/test_fuzz.py -k script",
+    ),
+    Mutant(
+        "Ctrl-C lost in garbage collection",
+        "host/interrupts.py",
+        "if frame.f_code in callbacks or",
+        "if",
+        "tests/test_workers.py -k garbage",
+    ),
+    Mutant(
+        "a forked process waits forever",
+        "host/machine.py",
+        "os.register_at_fork(after_in_child=_note_fork)",
+        "pass",
+        "tests/test_workers.py -k forked",
     ),
 )
 

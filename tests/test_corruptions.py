@@ -175,8 +175,8 @@ def test_displacement_by_parts_of_pixels_mixes_the_four_around(photographs):
     ("arguments", "complaint"),
     [
         ((grey(1), "fogg", 1), "`kind` must be a known name; got 'fogg': did you mean 'fog'"),
-        ((grey(1), "fog", 0), "`severity` must be a whole number from 1 to 5; got 0"),
-        ((grey(1), "fog", 2.5), "`severity` must be a whole number from 1 to 5; got 2.5"),
+        ((grey(1), "fog", 0), r"`severity` must be a whole number in \[1, 5\]; got 0"),
+        ((grey(1), "fog", 2.5), r"`severity` must be a whole number in \[1, 5\]; got 2.5"),
         ((grey(1) / 255, "fog", 1), "`images` must hold uint8 images .*; got float64 of shape"),
         ((grey(1)[0], "fog", 1), "`images` must hold uint8 images"),
         ((grey(1, channels=2), "fog", 1), "with 1 or 3 channels; got uint8 of shape"),

@@ -641,7 +641,7 @@ def test_a_split_follows_from_its_seed():
 
 @pytest.mark.parametrize("num_valid", [-1, 300, 0.5, True])
 def test_a_split_of_nothing_is_refused(num_valid):
-    with pytest.raises(InputError, match=r"`num_valid` must be a whole number in \[0, 300\); got"):
+    with pytest.raises(InputError, match=r"`num_valid` must be a whole number in \[0, 299\]; got"):
         data.split(numbered("mnist", 300), num_valid)
 
 
@@ -778,5 +778,5 @@ def test_without_padding_and_flip_nothing_changes():
 def test_augmentation_refuses_what_is_no_batch_of_images():
     with pytest.raises(InputError, match="`images` must have shape"):
         data.augment(jax.random.key(0), jnp.zeros((4, 28, 28)))
-    with pytest.raises(InputError, match="`padding` must be >= 0; got -1"):
+    with pytest.raises(InputError, match="`padding` must be a whole number >= 0; got -1"):
         data.augment(jax.random.key(0), jnp.zeros((4, 28, 28, 1)), padding=-1)

@@ -77,6 +77,15 @@ def test_figures_and_examples_are_those_of_the_pages():
             assert (ROOT / "examples" / name).exists(), f"{name} in {path.name}"
 
 
+def test_the_tests_that_a_page_names_exist():
+    named = [
+        (path, *found) for path in PAGES for found in re.findall(r"`(?:tests/)?([\w/]+\.py)::(\w+)`", path.read_text())
+    ]
+    assert len(named) > 20
+    for path, file, test in named:
+        assert f"def {test}(" in (ROOT / "tests" / file).read_text(), f"{file}::{test} in {path.name}"
+
+
 @pytest.mark.extras
 def test_the_site_builds(tmp_path):
     pytest.importorskip("mkdocs")

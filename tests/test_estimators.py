@@ -339,8 +339,8 @@ def test_samplers_by_name(sampler):
         ({"sampler": 3}, "`sampler` must be a name, a roamax.Sampler or a function of a posterior; got 3."),
         ({"model": "mlpp"}, "`model` must be a known name; got 'mlpp': did you mean 'mlp'?"),
         ({"num_samples": 0}, "`num_samples` must be a whole number >= 1; got 0."),
-        ({"prior": -1.0}, "`scale` must be a finite number > 0; got -1.0."),
-        ({"batch_size": 0}, "`batch_size` must be a whole number >= 1, or None for all data; got 0."),
+        ({"prior": -1.0}, "`prior` must be a finite number > 0; got -1.0."),
+        ({"batch_size": 0}, "`batch_size` must be a whole number >= 1; got 0."),
     ],
 )
 def test_bad_arguments_are_named(change, message):

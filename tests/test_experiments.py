@@ -4,6 +4,8 @@ import json
 import math
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import jax
 import numpy as np
@@ -385,3 +387,9 @@ def test_the_page_of_results_is_what_the_kept_results_make(tmp_path):
     shutil.copytree(root / "docs" / "results", tmp_path / "results")
     write_page([path.parent for path in root.glob("results/*/results.json")], tmp_path / "results.md")
     assert (tmp_path / "results.md").read_text() == (root / "docs" / "results.md").read_text()
+
+
+def test_total_variation_is_the_papers_a_mean_over_classes():
+    chain: Any = SimpleNamespace(average=np.log([[0.5, 0.25, 0.25]]), labels=np.array([0]))
+    found = hmc_fidelity._closeness(chain, np.log([[0.25, 0.5, 0.25]]))
+    assert found["Total Var"] == pytest.approx(0.25 / 3)

@@ -192,7 +192,7 @@ def test_the_median_bandwidth_gives_two_chains_an_entropy_term(float64):
     assert np.all(np.abs(wide / exact) < 1e-3)
     np.testing.assert_allclose(median / exact, 0.75, rtol=0.05)
     assert dataclasses.replace(SMALL, bandwidth="median").bandwidth == "median"
-    with pytest.raises(InputError, match="`bandwidth` must be median or a finite number > 0; got mean"):
+    with pytest.raises(InputError, match="`bandwidth` must be a finite number > 0, or median; got 'mean'"):
         dataclasses.replace(SMALL, bandwidth="mean")
 
 

@@ -1,16 +1,22 @@
 """Jobs in processes of their own: in order, one core each, and gone when they are not wanted any more."""
 
+import gc
 import os
+import select
 import signal
 import subprocess
 import sys
 import time
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from roamax.errors import InputError, check
+from roamax.host import interrupts
 from roamax.host.machine import usable_cores
 from roamax.parallel.workers import Here, hired
+from roamax.sklearn.estimators import BayesianClassifier
 
 WORK = """
 import os, signal, time
@@ -61,7 +67,10 @@ def test_one_worker_is_this_process():
     with hired("local", None, 1, False) as workers:
         assert isinstance(workers, Here)
         assert workers.map(os.getpid, [()]) == [os.getpid()]
-    with pytest.raises(InputError, match="`workers` must be >= 1; got 0"), hired("local", None, 0, False):
+    with (
+        pytest.raises(InputError, match=r"`workers` must be a whole .* got 0"),
+        hired("local", None, 0, False),
+    ):
         pass
 
 
@@ -80,6 +89,51 @@ def test_workers_end_with_the_process_that_hired_them(number, tmp_path):
     while any(map(_is_alive, pids)):
         assert time.monotonic() < deadline
         time.sleep(0.1)
+
+
+def test_an_interrupt_during_garbage_collection_is_not_lost():
+    heard = []
+
+    def collected(phase, info):
+        if not heard:
+            heard.append(phase)
+            signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, interrupts.interrupt)
+    gc.callbacks.append(collected)
+    try:
+        gc.collect()
+        with pytest.raises(KeyboardInterrupt):
+            time.sleep(10)
+    finally:
+        gc.callbacks.remove(collected)
+        signal.signal(signal.SIGINT, before)
+    assert heard
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore")
+def test_a_fit_in_a_forked_process_says_so_instead_of_waiting():
+    jnp.zeros(3).block_until_ready()
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        # The child of a test: it must end here, whatever happens.
+        try:
+            BayesianClassifier().fit(np.eye(4), [0, 1, 0, 1])
+        except InputError as error:
+            os.write(write, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    try:
+        ready, _, _ = select.select([read], [], [], 60)
+        assert ready
+        assert b"`fork` must not be" in os.read(read, 1000)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(read)
 
 
 def _is_alive(pid):

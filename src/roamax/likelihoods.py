@@ -5,6 +5,8 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from roamax.errors import check
+from roamax.numerics import trees
 from roamax.types import Batch, Params
 
 
@@ -21,7 +23,9 @@ def categorical(apply_fn: Callable[[Params, jax.Array], jax.Array]) -> Callable[
     """
 
     def log_likelihood(params: Params, batch: Batch) -> jax.Array:
-        x, y = batch
+        x, y = _pair(batch)
+        integers = jnp.issubdtype(y.dtype, jnp.integer) and y.ndim == 1
+        check(integers, "y", "hold one whole number per example", f"{y.dtype} of shape {y.shape}")
         log_probs = jax.nn.log_softmax(apply_fn(params, x))
         labels = jnp.where(y < 0, log_probs.shape[-1], y)
         return jnp.take_along_axis(log_probs, labels[:, None], axis=-1, mode="fill")[:, 0]
@@ -42,9 +46,15 @@ def gaussian(
     """
 
     def log_likelihood(params: Params, batch: Batch) -> jax.Array:
-        x, y = batch
+        x, y = _pair(batch)
         mean, scale = apply_fn(params, x)
         log_density = jax.scipy.stats.norm.logpdf(y, mean, jnp.broadcast_to(scale, mean.shape))
         return jnp.sum(log_density, axis=tuple(range(1, log_density.ndim)))
 
     return log_likelihood
+
+
+def _pair(batch: Batch) -> tuple[jax.Array, jax.Array]:
+    is_pair = isinstance(batch, tuple | list) and len(batch) == 2
+    check(is_pair, "data", "be a pair (x, y) for this likelihood", type(batch).__name__)
+    return trees.on_device(tuple(batch), "data")

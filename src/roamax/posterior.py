@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from roamax.errors import check
+from roamax.errors import check, whole
 from roamax.numerics.trees import leading_length
 from roamax.types import Batch, NoData, Params
 
@@ -47,12 +48,7 @@ class Posterior:
     def __post_init__(self) -> None:
         check(callable(self.log_likelihood), "log_likelihood", "be a function of (params, batch)", self.log_likelihood)
         check(callable(self.log_prior), "log_prior", "be a function of params", self.log_prior)
-        check(
-            self.num_data == int(self.num_data) and self.num_data >= 1,
-            "num_data",
-            "be a whole number >= 1",
-            self.num_data,
-        )
+        object.__setattr__(self, "num_data", whole(self.num_data, "num_data"))
 
     def energy(self, params: Params, batch: Batch) -> jax.Array:
         """Return the energy of `params`, estimated from `batch`, on full-data scale."""
@@ -62,14 +58,8 @@ class Posterior:
         check(not takes_data or given != "None", "data", "be given for a posterior with a likelihood", given)
         length = leading_length(batch, "batch")
         check(length <= self.num_data, "num_data", f"be at least the length of a batch, {length}", self.num_data)
-        log_likelihood = self.log_likelihood(params, batch)
-        check(
-            log_likelihood.shape == (length,),
-            "log_likelihood",
-            f"return one number per example, shape {(length,)}",
-            log_likelihood.shape,
-        )
-        return -(self.num_data / length) * jnp.sum(log_likelihood) - self.log_prior(params)
+        log_likelihood = _shaped(self.log_likelihood(params, batch), (length,), "log_likelihood", "per example, ")
+        return -(self.num_data / length) * jnp.sum(log_likelihood) - _shaped(self.log_prior(params), (), "log_prior")
 
     def energy_and_grad(self, params: Params, batch: Batch) -> tuple[jax.Array, Params]:
         """Return the energy and its gradient, both on full-data scale."""
@@ -78,3 +68,10 @@ class Posterior:
 
 def _no_likelihood(params: Params, batch: Batch) -> jax.Array:
     return jnp.zeros((1,), jnp.result_type(*jax.tree.leaves(params)))
+
+
+def _shaped(value: Any, shape: tuple[int, ...], argument: str, each: str = "") -> Any:
+    """Return what a function of the user's returned, if it has this shape; a flat prior may return 0.0."""
+    found = () if isinstance(value, int | float) else getattr(value, "shape", type(value).__name__)
+    check(found == shape, argument, f"return one number {each}of shape {shape}", found)
+    return value

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 import jax
 import jax.numpy as jnp
 
-from roamax.errors import InputError, check, nearest
+from roamax.errors import InputError, check, finite, nearest, whole
 from roamax.numerics import trees
 from roamax.types import Params
 
@@ -47,7 +47,7 @@ def laplace(*, scale: float) -> LogPrior:
     Returns:
         The log-density as a function of the parameters.
     """
-    check(_positive(scale), "scale", "be a finite number > 0", scale)
+    scale = finite(scale, "scale", above=0)
 
     def log_prior(params: Params) -> jax.Array:
         absolute = jnp.asarray(sum(jnp.sum(jnp.abs(leaf)) for leaf in jax.tree.leaves(params)))
@@ -68,7 +68,8 @@ def fan_in_gaussian(*, scale: float | jax.Array = 1.0) -> LogPrior:
     Returns:
         The log-density as a function of the parameters.
     """
-    check(isinstance(scale, jax.Array) or _positive(scale), "scale", "be a finite number > 0", scale)
+    # Traced, it has been checked before.
+    scale = scale if isinstance(scale, jax.Array) else finite(scale, "scale", above=0)
 
     def log_density(leaf: jax.Array) -> jax.Array:
         variance = jnp.asarray(scale**2 / math.prod(leaf.shape[:-1]) if leaf.ndim >= 2 else 1.0, leaf.dtype)
@@ -91,10 +92,8 @@ def layerwise_gaussian(variances: Mapping[str, float], *, default: float | None 
     Returns:
         The log-density as a function of the parameters.
     """
-    for name, variance in variances.items():
-        check(_positive(variance), f"variances[{name!r}]", "be a finite number > 0", variance)
-    if default is not None:
-        check(_positive(default), "default", "be a finite number > 0", default)
+    variances = {name: finite(variance, f"variances[{name!r}]", above=0) for name, variance in variances.items()}
+    default = None if default is None else finite(default, "default", above=0)
 
     def variance_of(leaf_name: str) -> float:
         fitting = [name for name in variances if leaf_name == name or leaf_name.startswith(f"{name}/")]
@@ -128,14 +127,9 @@ def _variance(variance: float | None, weight_decay: float | None, num_data: int 
             + ("neither." if variance is None else "both.")
         )
     if variance is not None:
-        check(_positive(variance), "variance", "be a finite number > 0", variance)
-        return float(variance)
-    assert weight_decay is not None
-    check(_positive(weight_decay), "weight_decay", "be a finite number > 0", weight_decay)
-    check(num_data is not None and num_data >= 1, "num_data", "be given, >= 1, with `weight_decay`", num_data)
-    assert num_data is not None
-    return 1.0 / (num_data * weight_decay)
-
-
-def _positive(value: float) -> bool:
-    return math.isfinite(value) and value > 0
+        return finite(variance, "variance", above=0)
+    check(num_data is not None, "num_data", "be given with `weight_decay`", None)
+    precision = whole(num_data, "num_data") * finite(weight_decay, "weight_decay", above=0)
+    rule = "give a variance, 1 / (num_data * weight_decay), between 1e-30 and 1e30"
+    check(1e-30 <= precision <= 1e30, "weight_decay", rule, weight_decay)
+    return 1.0 / precision

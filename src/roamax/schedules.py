@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 import jax
 import jax.numpy as jnp
 
-from roamax.errors import check
+from roamax.errors import check, finite, whole
 from roamax.types import Scalar, Schedule
 
 
@@ -68,11 +68,10 @@ class Cycle:
 
     def __post_init__(self) -> None:
         length, ratio, draws = self.length, self.exploration_ratio, self.draws
-        check(length == int(length) and length >= 2, "cycle_length", "be a whole number >= 2", length)
-        good = 0 <= ratio < 1 and self.exploration_steps < length
-        check(good, "exploration_ratio", "be in [0, 1) and leave at least one step of a cycle to sample", ratio)
-        rule = f"be a whole number in [1, {self.sampling_steps}], the steps of a cycle that sample"
-        check(draws == int(draws) and 1 <= draws <= self.sampling_steps, "draws_per_cycle", rule, draws)
+        object.__setattr__(self, "length", whole(length, "cycle_length", 2))
+        finite(ratio, "exploration_ratio", least=0, below=1)
+        check(self.sampling_steps > 0, "exploration_ratio", "leave at least one step of a cycle to sample", ratio)
+        object.__setattr__(self, "draws", whole(draws, "draws_per_cycle", 1, self.sampling_steps))
 
     @property
     def exploration_steps(self) -> int:
@@ -118,13 +117,8 @@ def as_schedule(value: Scalar, argument: str, *, positive: bool = True) -> Sched
     """
     if callable(value):
         return value
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    good = math.isfinite(number) and (number > 0 if positive else number >= 0)
-    check(good, argument, f"be a finite number {'> 0' if positive else '>= 0'}, or a schedule", value)
-    return Constant(number)
+    bound = {"above" if positive else "least": 0.0}
+    return Constant(finite(value, argument, otherwise=", or a schedule", **bound))
 
 
 def describe(value: Any) -> Any:
@@ -179,8 +173,5 @@ def from_learning_rate(learning_rate: float, momentum_decay: float, num_data: in
     Returns:
         Keyword arguments for `sghmc` and `cyclical`.
     """
-    check(math.isfinite(learning_rate) and learning_rate > 0, "learning_rate", "be a finite number > 0", learning_rate)
-    check(0 < momentum_decay <= 1, "momentum_decay", "be in (0, 1]", momentum_decay)
-    check(num_data >= 1, "num_data", "be >= 1", num_data)
-    step_size = math.sqrt(learning_rate / num_data)
-    return {"step_size": step_size, "friction": momentum_decay / step_size}
+    step_size = math.sqrt(finite(learning_rate, "learning_rate", above=0) / whole(num_data, "num_data"))
+    return {"step_size": step_size, "friction": finite(momentum_decay, "momentum_decay", above=0, most=1) / step_size}

@@ -1,13 +1,15 @@
 """The command line. Commands import what they need when they run, so that help appears at once."""
 
 import importlib
+import io
 import os
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, NoReturn
 
-from roamax.errors import DivergenceError, FileError, InputError, nearest
+from roamax.errors import DivergenceError, FileError, InputError, nearest, shown
+from roamax.host.interrupts import heed_interrupts
 
 
 class Command(NamedTuple):
@@ -55,6 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     resumes = False
+    _open_streams()
+    if arguments is None:
+        heed_interrupts()
     try:
         if not words or words[0] in HELP:
             print(overview(COMMANDS))
@@ -68,15 +73,37 @@ def main(arguments: Sequence[str] | None = None) -> None:
             name, rest = find(words)
             resumes = COMMANDS[name].resumes
             parse(name, rest)()
+        sys.stdout.flush()
     except (InputError, FileError) as error:
         fail(str(error), code=2)
     except DivergenceError as error:
         fail(str(error), code=1)
     except KeyboardInterrupt:
         _stop(f"stopped. To resume: {shlex.join(['roamax', *words])}" if resumes else "stopped.", arguments is None)
+    except MemoryError as error:
+        fail(f"out of memory: {error or 'make the network, the batch or the number of chains smaller'}", code=1)
     except BrokenPipeError:
         # The reader of our output is gone, as with `| head`: discard the rest.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
+    except OSError as error:
+        if error.filename is not None:
+            fail(f"{error.filename}: {error.strerror}.", code=2)
+        _discard_output()
+        fail(f"the output could not be printed: {error.strerror or error}.", code=1)
+
+
+def _open_streams() -> None:
+    """Let output be printed to any terminal, also one that is closed or knows ASCII only."""
+    for name, stream in (("stdout", sys.stdout), ("stderr", sys.stderr)):
+        if stream is None:
+            # Otherwise the next file to be opened would take its place, and be printed to.
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (open as long as the process)
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _discard_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def overview(names: Iterable[str]) -> str:
@@ -126,5 +153,5 @@ def _stop(message: str, owns_process: bool) -> NoReturn:
 
 def fail(message: str, code: int) -> NoReturn:
     """Print an error in one line on standard error, and exit with the code."""
-    print(f"roamax: {message}", file=sys.stderr)
+    print(f"roamax: {shown(message, 2000)}", file=sys.stderr)
     sys.exit(code)

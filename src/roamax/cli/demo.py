@@ -24,6 +24,7 @@ def demo(out: RunFolder = Path("demo"), seed: Seed = 0, quiet: Quiet = False, js
     from roamax import runs
     from roamax.cli import demo_methods
     from roamax.cli.output import print_json, print_table
+    from roamax.errors import as_seed
     from roamax.evaluation import metrics
     from roamax.host import files
     from roamax.report import figures
@@ -31,6 +32,7 @@ def demo(out: RunFolder = Path("demo"), seed: Seed = 0, quiet: Quiet = False, js
     from roamax.report.table import Column, from_records
 
     show = False if quiet or json else None
+    seed = as_seed(seed)
     check_page(out / "report.html", out / "results.json")
     files.make_folder(out)
     outcomes = []

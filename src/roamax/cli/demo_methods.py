@@ -38,9 +38,12 @@ def methods(task: Task) -> list[Method]:
 
 def _method(task: Task, record: Record) -> Method:
     size, draws = task.batch_size, MEMBERS if record.draws == "member" else DRAWS
+    options = dict(TUNED.get(record.name, {}))
+    rate = options.pop("learning_rate", None)
     sampler = named_sampler(
-        record.name, task.posterior, num_steps=STEPS, num_samples=draws, init=task.init, **TUNED.get(record.name, {})
-    )
+        record.name, task.posterior, num_steps=STEPS, num_samples=draws, init=task.init, learning_rate=rate,
+        options=options,
+    )  # fmt: skip
     if not record.full_batch:
         return Method(record.label, sampler, draws, **draw_options(record.name, STEPS // 2, STEPS // 2 // DRAWS, size))
     # A trajectory takes one gradient to start from, and one per leapfrog step.

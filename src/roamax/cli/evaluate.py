@@ -54,11 +54,14 @@ def evaluate(
         data_dir=data_dir,
         progress=False if quiet or json else None,
     )
-    files.write_json(dir / "metrics.json", record)
-    if json:
-        print_json(record)
-    elif not quiet:
-        FORMATS[format](summary(record))
+    try:
+        files.write_json(dir / "metrics.json", record)
+    finally:
+        # Also if they cannot be kept, as in a folder that is read-only.
+        if json:
+            print_json(record)
+        elif not quiet:
+            FORMATS[format](summary(record))
 
 
 def summary(record: dict[str, Any]) -> Table:

@@ -64,13 +64,12 @@ def experiment(
         workers: Local processes that run chains, each on its own core; 1 runs them in this process.
     """
     from roamax.cli.start import start_jax
-    from roamax.errors import InputError
+    from roamax.errors import check
 
     files: dict[str, Path] = {}
     for pair in weights:
-        method, found, file = pair.partition("=")
-        if not found:
-            raise InputError(f"`weights` must be METHOD=FILE; got {pair!r}.")
+        method, _, file = pair.partition("=")
+        check(bool(method and file), "weights", "be METHOD=FILE", repr(pair))
         files[method] = Path(file)
     start_jax()
     from roamax.cli.output import print_json
@@ -158,4 +157,4 @@ def _show(results: dict[str, Any], out: Path) -> None:
     said = (*results["orderings"].values(), *claim_sentences(results), *results["remarks"], *results["notes"])
     for sentence in said:
         console.print(f"\n{sentence}", markup=False, highlight=False)
-    console.print(f"\nResults: {out}", highlight=False)
+    console.print(f"\nResults: {out}", markup=False, highlight=False)

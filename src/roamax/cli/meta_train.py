@@ -47,8 +47,9 @@ paper, small, meta_sgmcmc, cpu, smoke = map(_command, ("paper", "small", "meta-s
 
 def _train(out: Path, config: Any, engine: Engine, devices: int, address: str | None, quiet: bool, json: bool) -> None:
     from roamax.cli.start import start_jax
+    from roamax.errors import whole
 
-    start_jax(devices if engine == "local" else 1)
+    start_jax(whole(devices, "devices") if engine == "local" else 1)
     from roamax import meta
     from roamax.cli.output import print_json
 

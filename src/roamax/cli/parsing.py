@@ -72,7 +72,7 @@ def _misspelt(function: Callable[..., None], prog: str, words: Sequence[str]) ->
     known = options(function, prog)
     for word in words:
         name = word.partition("=")[0].replace("_", "-")
-        if name.startswith("--") and name not in known:
+        if word.startswith("--") and name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"see {prog} --help."
             return f"`{name}` must be an option of {prog}: {hint}"

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import tyro
 
 from roamax.cli.arguments import DataDir, DataSet, Flag, Json, Model, Quiet, RunFolder, Sampler, Seed, Words
-from roamax.errors import InputError
+from roamax.errors import InputError, whole
 
 PLANNED = 10
 """The draws that cycles and members are laid out for, whatever --num-samples is, so that a run can take more."""
@@ -76,7 +76,7 @@ def sample(
     """
     from roamax.cli.start import start_jax
 
-    start_jax(chains)
+    start_jax(whole(chains, "chains"))
     import time
 
     import jax
@@ -98,8 +98,8 @@ def sample(
     tempered = {} if temperature is None else {"temperature": temperature}
     chosen = named_sampler(
         sampler, task.posterior, num_steps=burn_in + PLANNED * thinning, num_samples=PLANNED, init=task.init,
-        regression=task.is_regression, momentum_decay=momentum_decay, argument="lr",
-        **{"learning_rate": lr, **tempered, **parse_pairs(settings, "settings")},
+        regression=task.is_regression, learning_rate=lr, momentum_decay=momentum_decay, argument="lr",
+        options={**tempered, **parse_pairs(settings, "settings")},
     )  # fmt: skip
     show = False if quiet or json else None
     begun = time.monotonic()

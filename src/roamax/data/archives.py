@@ -27,6 +27,9 @@ DEFLATE_RATIO = 1032
 @contextmanager
 def reading(path: Path, remedy: str = "remove it, and fetch it again") -> Iterator[None]:
     """Turn any error while `path` is being parsed into a one-line `FileError` that names it and the remedy."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        # To open a pipe would wait for a writer.
+        raise FileError(f"{path} is not a regular file: {remedy}.")
     try:
         yield
     except FileError:

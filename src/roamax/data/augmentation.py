@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from roamax.errors import check
+from roamax.errors import check, whole
 from roamax.types import Key
 
 
@@ -22,7 +22,7 @@ def augment(key: Key, images: jax.Array, padding: int = 4, flip: bool = True) ->
         Images of the same shape and dtype.
     """
     check(images.ndim == 4, "images", "have shape (n, height, width, channels)", images.shape)
-    check(padding >= 0, "padding", "be >= 0", padding)
+    padding = whole(padding, "padding", 0)
     crop_key, flip_key = jax.random.split(key)
     number, height, width = images.shape[:3]
     padded = jnp.pad(images, ((0, 0), (padding, padding), (padding, padding), (0, 0)))

@@ -10,7 +10,7 @@ from roamax.data import archives, corruptions, dataset, downloads
 from roamax.data.dataset import Dataset
 from roamax.data.formats import cifar
 from roamax.data.registry import REGISTRY, Entry
-from roamax.errors import FileError, check, lookup
+from roamax.errors import FileError, lookup, whole
 
 
 class Row(NamedTuple):
@@ -66,7 +66,7 @@ def fetch(name: str, data_dir: str | Path | None = None, progress: bool = True) 
     folder = downloads.data_dir(data_dir)
     entry = lookup(REGISTRY, name, "name")
     own = folder / f"{name}.npz"
-    return [own] if own.exists() else [downloads.fetch_file(file, folder, progress) for file in entry.files]
+    return [own] if own.is_file() else [downloads.fetch_file(file, folder, progress) for file in entry.files]
 
 
 def load(name: str, data_dir: str | Path | None = None) -> Dataset:
@@ -112,7 +112,7 @@ def corrupted(
         The images and their labels.
     """
     lookup(dict.fromkeys(corruptions.KINDS), kind, "kind")
-    check(severity in range(1, 6), "severity", "be a whole number from 1 to 5", severity)
+    severity = whole(severity, "severity", 1, 5)
     folder = downloads.data_dir(data_dir)
     (file,) = REGISTRY["cifar10_c"].files
     path = folder / file.path
@@ -122,7 +122,7 @@ def corrupted(
             x, y = cifar.cifar10_c_part(path, kind, severity)
         return x, y.astype(np.int32)
     own = folder / f"{name}.npz"
-    x, y = _test_set(name, folder, own.stat().st_mtime_ns if own.exists() else 0)
+    x, y = _test_set(name, folder, own.stat().st_mtime_ns if own.is_file() else 0)
     return corruptions.corrupt(x, kind, severity, seed), y.copy()
 
 
@@ -135,7 +135,7 @@ def _test_set(name: str, folder: Path, changed: int) -> tuple[np.ndarray, np.nda
 
 def _row(name: str, entry: Entry, folder: Path) -> Row:
     own = folder / f"{name}.npz"
-    present = own.exists() or all((folder / file.path).exists() for file in entry.files)
+    present = own.is_file() or all((folder / file.path).exists() for file in entry.files)
     kinds = {_checksum_kind(file.checksum) for file in entry.files}
     checksum = ", ".join(sorted(kinds)) or None
     num_bytes = sum(file.num_bytes for file in entry.files)
@@ -162,7 +162,7 @@ def _checksum_kind(checksum: str | None) -> str:
 
 
 def _own_files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.glob("*.npz") if not path.name.startswith("."))
+    return sorted(path for path in folder.glob("*.npz") if path.is_file() and not path.name.startswith("."))
 
 
 def _from_files(name: str, entry: Entry, folder: Path) -> Dataset:

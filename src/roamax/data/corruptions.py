@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from roamax.data import filters
-from roamax.errors import check, lookup
+from roamax.errors import check, lookup, whole
 
 CHUNK = 1000
 """The number of images processed at once, to bound memory."""
@@ -38,7 +38,7 @@ def corrupt(images: np.ndarray, kind: str, severity: int, seed: int = 0) -> np.n
     """
     images = np.asarray(images)
     function, constants = lookup(_TABLE, kind, "kind")
-    check(severity in range(1, 6), "severity", "be a whole number from 1 to 5", severity)
+    severity = whole(severity, "severity", 1, 5)
     good = images.dtype == np.uint8 and images.ndim == 4 and images.shape[3] in (1, 3) and min(images.shape[1:3]) >= 4
     rule = "hold uint8 images (n, height, width, channels), at least 4 × 4, with 1 or 3 channels"
     check(good, "images", rule, f"{images.dtype} of shape {images.shape}")

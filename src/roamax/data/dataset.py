@@ -9,7 +9,7 @@ import numpy as np
 from roamax.data import archives
 from roamax.data.formats.npz import MEDMNIST
 from roamax.data.registry import REGISTRY
-from roamax.errors import FileError, check
+from roamax.errors import FileError, as_seed, whole
 from roamax.host import files
 
 PARTS = ("train", "valid", "test")
@@ -21,6 +21,8 @@ _KEYS = {
     **MEDMNIST,
 }
 """The fields of `Dataset`, by the names that arrays may have in an npz file."""
+MOST_CLASSES = 2**20
+"""A label beyond is a mistake: the network would have an output for each."""
 
 
 class Dataset(NamedTuple):
@@ -56,7 +58,7 @@ def split(dataset: Dataset, num_valid: int | None = None, seed: int = 0) -> Spli
     Args:
         dataset: The data set to split.
         num_valid: The number of examples to hold out. None is the published validation set, if there is one; for CIFAR
-            the paper's 9,040 of 50,000 images; otherwise a tenth of the training set.
+            the paper's 9,040 of 50,000 images; otherwise a tenth of the training set, or one example.
         seed: Decides which examples are held out.
 
     Returns:
@@ -67,9 +69,8 @@ def split(dataset: Dataset, num_valid: int | None = None, seed: int = 0) -> Spli
         return Splits((x, y), (dataset.x_valid, dataset.y_valid), test)
     if num_valid is None:
         entry = REGISTRY.get(dataset.name)
-        num_valid = entry.num_valid if entry and entry.num_valid and len(x) == entry.num_train else len(x) // 10
-    whole = isinstance(num_valid, int | np.integer) and not isinstance(num_valid, bool)
-    check(whole and 0 <= num_valid < len(x), "num_valid", f"be a whole number in [0, {len(x)})", num_valid)
+        num_valid = entry.num_valid if entry and entry.num_valid and len(x) == entry.num_train else max(1, len(x) // 10)
+    num_valid, seed = whole(num_valid, "num_valid", 0, len(x) - 1), as_seed(seed)
     order = np.random.default_rng(seed).permutation(len(x))
     # Sorted, so that the training set stays in its published order.
     train, valid = np.sort(order[num_valid:]), np.sort(order[:num_valid])
@@ -133,6 +134,8 @@ def count_classes(targets: Iterable[np.ndarray]) -> int:
 
 
 def _inputs(x: np.ndarray, key: str, source: Path) -> np.ndarray:
+    if 0 in x.shape[1:]:
+        raise _wrong(source, f"hold examples in {key} with at least one feature", f"shape {x.shape}")
     if x.dtype == np.uint8 and x.ndim in (3, 4):
         images = x[..., None] if x.ndim == 3 else x
         if images.shape[3] > images.shape[1]:
@@ -151,8 +154,8 @@ def _inputs(x: np.ndarray, key: str, source: Path) -> np.ndarray:
 def _targets(y: np.ndarray, key: str, source: Path) -> np.ndarray:
     y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     if y.dtype.kind in "iub" and y.ndim == 1:
-        if y.min(initial=0) < 0 or y.max(initial=0) > np.iinfo(np.int32).max:
-            raise _wrong(source, f"have labels in {key} that are >= 0 and fit 32 bits", "others")
+        if y.min(initial=0) < 0 or y.max(initial=0) >= MOST_CLASSES:
+            raise _wrong(source, f"have labels in {key} that are >= 0 and < {MOST_CLASSES}", "others")
         return y.astype(np.int32)
     if y.dtype.kind == "f" and y.ndim in (1, 2):
         return _finite(y, key, source)
@@ -172,9 +175,9 @@ def _check_part(fields: dict[str, np.ndarray], part: str, source: Path) -> None:
     if x is None or y is None or len(x) != len(y):
         got = " and ".join("none" if array is None else str(len(array)) for array in (x, y))
         raise _wrong(source, f"have as many rows in x_{part} as in y_{part}", got)
-    for array, whole in ((x, fields["x_test"]), (y, fields["y_test"])):
-        if array.shape[1:] != whole.shape[1:] or array.dtype != whole.dtype:
-            got = f"{array.dtype} {array.shape[1:]} and {whole.dtype} {whole.shape[1:]}"
+    for array, like in ((x, fields["x_test"]), (y, fields["y_test"])):
+        if array.shape[1:] != like.shape[1:] or array.dtype != like.dtype:
+            got = f"{array.dtype} {array.shape[1:]} and {like.dtype} {like.shape[1:]}"
             raise _wrong(source, f"hold examples of one kind and shape in its {part} and test sets", got)
 
 

@@ -4,12 +4,11 @@ import hashlib
 import os
 import re
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from roamax.data import archives
 from roamax.data.registry import File
-from roamax.errors import FileError
+from roamax.errors import FileError, shaped
 from roamax.host import files
 from roamax.host.progress import progress_bar
 
@@ -118,14 +117,10 @@ def _check(file: File, path: Path, folder: Path, subject: str, remedy: str = "No
 
 def _recorded(folder: Path) -> dict[str, str]:
     path = folder / RECORD
-    recorded = files.read_json(path) if path.exists() else {}
-    if not isinstance(recorded, dict) or not all(_is_checksum(checksum) for checksum in recorded.values()):
+    recorded = shaped(files.read_json(path) if path.exists() else {}, {"*": str}, path, "Remove it.")
+    if not all(re.fullmatch(r"sha256:[0-9a-f]{64}", checksum) for checksum in recorded.values()):
         raise FileError(f"{path} is damaged: it must hold checksums by file. Remove it.")
     return recorded
-
-
-def _is_checksum(checksum: Any) -> bool:
-    return isinstance(checksum, str) and re.fullmatch(r"sha256:[0-9a-f]{64}", checksum) is not None
 
 
 def _hash(path: Path, algorithm: str) -> str:

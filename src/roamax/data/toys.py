@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from roamax.errors import check
+from roamax.errors import check, finite, whole
 
 Arrays = dict[str, np.ndarray]
 
@@ -37,8 +37,7 @@ def regression_1d(
     `((-5, -1), (1, 4))`, which leaves a gap to be uncertain in. Test points are a grid over the whole range, gaps
     included, without noise.
     """
-    check(num >= 1, "num", "be >= 1", num)
-    check(noise >= 0, "noise", "be >= 0", noise)
+    num, noise = whole(num, "num"), finite(noise, "noise", least=0)
     check(all(low < high for low, high in intervals), "intervals", "be pairs (low, high) with low < high", intervals)
     rng = np.random.default_rng(seed)
     lows, highs = np.asarray(intervals, float).T
@@ -74,7 +73,7 @@ def _ring_centres() -> np.ndarray:
 
 
 def _points(centres: np.ndarray, scale: float, num: int, seed: int) -> Arrays:
-    check(num >= 1, "num", "be >= 1", num)
+    num = whole(num, "num")
     rng = np.random.default_rng(seed)
     arrays = {}
     for part in ("train", "test"):

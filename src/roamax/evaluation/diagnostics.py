@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from roamax.errors import check
+from roamax.errors import check, finite, lookup, whole
 from roamax.evaluation.stationarity import stationarity as stationarity
 from roamax.numerics import trees
 from roamax.types import Params
@@ -40,7 +40,7 @@ def ess(draws: Any, method: Rule = "geyer") -> Params:
     Returns:
         A pytree of the structure of the draws, one number per parameter.
     """
-    check(method in RULES, "method", f"be one of {', '.join(RULES)}", repr(method))
+    lookup(dict.fromkeys(RULES), method, "method")
     return _statistic(_ess if method == "geyer" else _tfp_ess, draws, min_samples=4)
 
 
@@ -57,7 +57,7 @@ def ess_per_second(draws: Any, seconds_per_interval: float, method: Rule = "geye
     Returns:
         The sum of `ess` over parameters, divided by `seconds_per_interval`.
     """
-    check(seconds_per_interval > 0, "seconds_per_interval", "be > 0", seconds_per_interval)
+    finite(seconds_per_interval, "seconds_per_interval", above=0)
     return float(np.sum(_known(ess(draws, method)), dtype=np.float64)) / seconds_per_interval
 
 
@@ -91,7 +91,7 @@ def chain_rhat(draws: Any, kappa: int = 2, *, rank_normalize: bool = True) -> Pa
     Returns:
         A pytree whose leaves have a leading chain axis.
     """
-    check(kappa == int(kappa) and kappa >= 2, "kappa", "be a whole number >= 2", kappa)
+    kappa = whole(kappa, "kappa", 2)
     core = partial(_chain_rhat, kappa=int(kappa), rank_normalize=rank_normalize)
     return _statistic(core, draws, min_samples=2 * int(kappa))
 

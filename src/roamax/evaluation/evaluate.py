@@ -13,7 +13,7 @@ import numpy as np
 
 from roamax import data, runs
 from roamax.data import corruptions
-from roamax.errors import InputError, check
+from roamax.errors import InputError, check, whole
 from roamax.evaluation import diagnostics, landscape, metrics
 from roamax.evaluation.images import as_shape
 from roamax.evaluation.predict import predict, predict_draws
@@ -55,6 +55,9 @@ def evaluate(
     Returns:
         A record, ready for JSON.
     """
+    for argument, value in (("ood", ood), ("corruptions", corrupt), ("reference", reference)):
+        rule = "not be given for a regression, which has no classes to be confident of"
+        check(not (run.task.is_regression and value), argument, rule, value)
     positions = run.draws if draws is None else _first(run.draws, draws)
     # Files that may be missing are opened before anything slow.
     shape = np.shape(run.task.test[0])[1:]
@@ -107,7 +110,7 @@ def space(task: Task, draws: Draws, *, batch_size: int = landscape.BATCH_SIZE) -
 
 
 def _first(draws: Draws, count: int) -> Draws:
-    check(1 <= count <= draws.num_samples, "draws", f"be from 1 to the {draws.num_samples} of each chain", count)
+    count = whole(count, "draws", 1, draws.num_samples)
     return Draws.from_positions(trees.at(draws.positions, np.s_[:, :count]), draws.steps[:count])
 
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from roamax import pretrained
-from roamax.errors import check
+from roamax.errors import check, finite, whole
 from roamax.evaluation.diagnostics import positions_of
 from roamax.numerics import trees
 from roamax.posterior import Posterior
@@ -123,8 +123,7 @@ def error_surface(
     Returns:
         The grid, its error rates and NLLs.
     """
-    check(resolution == int(resolution) and resolution >= 2, "resolution", "be a whole number >= 2", resolution)
-    check(margin >= 0, "margin", "be >= 0", margin)
+    resolution, margin = whole(resolution, "resolution", 2), finite(margin, "margin", least=0)
     low, high = plane.points.min(axis=0), plane.points.max(axis=0)
     extent = margin * (high - low)
     a, b = np.linspace(low - extent, high + extent, resolution, axis=1)
@@ -170,7 +169,7 @@ def error_segments(
     positions = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), positions_of(draws))
     count = len(jax.tree.leaves(positions)[0])
     check(count >= 2, "draws", "hold at least 2 draws", count)
-    check(resolution == int(resolution) and resolution >= 3, "resolution", "be a whole number >= 3", resolution)
+    resolution = whole(resolution, "resolution", 3)
     pairs = list(itertools.pairwise(range(count))) if pairs is None else list(pairs)
     check(len(pairs) > 0, "pairs", "hold at least one pair", "none")
     t, batches = np.linspace(0.0, 1.0, resolution), _batches(data, batch_size)
@@ -234,7 +233,7 @@ def step_norms(
     Returns:
         One number of each kind per step.
     """
-    check(num_steps == int(num_steps) and num_steps >= 1, "num_steps", "be a whole number >= 1", num_steps)
+    num_steps = whole(num_steps, "num_steps")
     keys = chain_keys(key, 1)
     data_key, step_key = keys.data[0], keys.step[0]
     source = batch_source(data, batch_size, num_steps)
@@ -311,8 +310,7 @@ def network_contours(
     weights = pretrained.resolve(meta_params, "l2e")
     _network.check_mlp(weights.meta_params, WIDTHS, weights.source)
     scale = weights.settings(DEFAULTS, output_scale=output_scale)["output_scale"]
-    check(limit > 0, "limit", "be > 0", limit)
-    check(resolution == int(resolution) and resolution >= 2, "resolution", "be a whole number >= 2", resolution)
+    limit, resolution = finite(limit, "limit", above=0), whole(resolution, "resolution", 2)
     axis = np.linspace(-limit, limit, resolution)
 
     def heads(gradient: np.ndarray, parameter: np.ndarray, momentum: np.ndarray) -> Heads:
@@ -337,7 +335,7 @@ def _between(start: Params, end: Params, t: float) -> Params:
 
 
 def _batches(data: Batch, batch_size: int) -> list[Batch]:
-    check(batch_size == int(batch_size) and batch_size >= 1, "batch_size", "be a whole number >= 1", batch_size)
+    batch_size = whole(batch_size, "batch_size")
     x, y = data
     labels = np.asarray(y)
     check(

@@ -15,7 +15,7 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from numpy.typing import ArrayLike
 
-from roamax.errors import InputError, check
+from roamax.errors import InputError, check, finite, whole
 
 ROW_SUM_TOLERANCE = 1e-3
 BLOCK_ENTRIES = 4_000_000
@@ -137,7 +137,7 @@ def reliability(predictions: ArrayLike, labels: ArrayLike, bins: int = 15) -> Re
     Returns:
         One row per bin.
     """
-    check(bins == int(bins) and bins >= 1, "bins", "be a whole number >= 1", bins)
+    bins = whole(bins, "bins")
     log_probs, classes = _with_labels(predictions, labels)
     confidence = np.exp(np.max(np.asarray(log_probs), axis=-1))
     correct = np.asarray(_correct(log_probs, classes))
@@ -353,7 +353,7 @@ def coverage(mean: ArrayLike, std: ArrayLike, y: ArrayLike, level: float = 0.95)
     """
     from scipy.stats import norm
 
-    check(0 < level < 1, "level", "be between 0 and 1", level)
+    level = finite(level, "level", above=0, below=1)
     means, stds, targets = _regression(mean, std, y)
     return float(np.mean(np.abs(targets - means) <= norm.ppf(0.5 + level / 2) * stds))
 

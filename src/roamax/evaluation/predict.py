@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from roamax.errors import check
+from roamax.errors import check, whole
+from roamax.host.machine import check_not_forked
 from roamax.likelihoods import gaussian
 from roamax.numerics import trees
 from roamax.sampling.draws import Draws
@@ -139,7 +140,8 @@ def mixture_nll(
 
 def _batches(x: Any, batch_size: int) -> list[Any]:
     """Split inputs into batches of one size, the last padded with its last row, so that one program serves all."""
-    check(batch_size >= 1, "batch_size", "be a whole number >= 1", batch_size)
+    check_not_forked()
+    batch_size = whole(batch_size, "batch_size")
     length = trees.leading_length(x, "x")
     size = min(batch_size, length)
 

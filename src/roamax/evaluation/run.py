@@ -1,5 +1,6 @@
 """The input of `roamax evaluate` and `roamax report`: runs, other predictive distributions, records of earlier runs."""
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,10 +10,34 @@ import numpy as np
 
 from roamax import runs
 from roamax.data import archives
-from roamax.errors import FileError, check
+from roamax.errors import FileError, InputError, check, shaped, shown
+from roamax.evaluation.metrics import Reliability
 from roamax.host import files
 from roamax.sampling.draws import Draws
 from roamax.tasks import Task, TaskSpec, build
+
+CONFIG = {"task": {"data": str, "model": str}, "sampler": dict}
+"""The fields of a run's `config.json` that are needed here."""
+_ANY = (float, None)
+RECORD = {
+    "seed": int, "run": str, "task": str, "sampler": {"name?": str}, "num_chains": int, "num_samples": int,
+    "cost": {"seconds_per_step": _ANY},
+    "scores": {"*": _ANY},
+    "diagnostics": {"parameters": {"chain_rhat_share": _ANY, "chain_rhat_share_by_layer": {"*": {"*": _ANY}}}},
+    "ood?": {"*": {"auroc": float, "confidence": {"known": [float], "foreign": [float]}}},
+}  # fmt: skip
+"""The fields of `metrics.json` that a report shows."""
+CLASSIFIED = {
+    "by_draws": {"draws": [float], "acc": [_ANY], "nll": [_ANY], "ece": [_ANY]},
+    "reliability": {field: [_ANY] for field in Reliability._fields},
+    "traces": {"step": [int], "nll": [[_ANY]], "norm": [[_ANY]]},
+    "space": {
+        "cosine": [[float]],
+        "segments?": {"t": [float], "error": [[float]], "error_barrier": [float]},
+        "surface?": {"a": [float], "b": [float], "error": [[float]], "points": [[float]]},
+    },
+}
+"""Those that it shows of classification only."""
 
 
 class Run(NamedTuple):
@@ -34,14 +59,9 @@ def open_run(folder: str | Path, data_dir: str | Path | None = None) -> Run:
     """Open the run in a folder that `roamax sample` made, finished or still running."""
     folder = Path(folder)
     path = folder / "config.json"
-    config = files.read_json(path)
-    if not isinstance(config, dict) or not isinstance(config.get("task"), dict):
-        raise FileError(f"{path} does not say which task it is of: `roamax sample` makes such runs.")
-    if not isinstance(config.get("sampler"), dict):
-        raise FileError(f"{path} is damaged: it does not say which sampler made the run.")
-    with archives.reading(path, "restore it"):
-        task = build(TaskSpec(**config["task"]), data_dir)
-        like = jax.eval_shape(task.init, jax.random.key(0))
+    config = shaped(files.read_json(path), CONFIG, path, "`roamax sample` makes such runs.")
+    task = build(_spec(config["task"], path), data_dir)
+    like = jax.eval_shape(task.init, jax.random.key(0))
     draws = Draws.load(folder, like=like)
     check(draws.num_samples > 0, "DIR", "hold at least one draw by now", folder)
     for name, what, arrays in (("data", "training", task.train), ("test", "test", task.test)):
@@ -49,6 +69,16 @@ def open_run(folder: str | Path, data_dir: str | Path | None = None) -> Run:
         if name in config and config[name] != runs.fingerprint(arrays):
             raise FileError(f"the {what} data of {task.name} are not those of the run in {folder}: restore the data.")
     return Run(folder, config, task, draws, runs.seconds_taken(folder / "state"))
+
+
+def _spec(fields: Mapping[str, Any], path: Path) -> TaskSpec:
+    known = {field.name for field in dataclasses.fields(TaskSpec)}
+    if not fields.keys() <= known:
+        raise FileError(f"{path} is of another version: its task has the unknown field {min(fields.keys() - known)!r}.")
+    try:
+        return TaskSpec(**fields)
+    except InputError as error:
+        raise FileError(f"{path} is damaged: {error}") from error
 
 
 def read_predictive(path: Path) -> np.ndarray:
@@ -65,18 +95,42 @@ def read_predictive(path: Path) -> np.ndarray:
 def read_record(path: Path) -> dict[str, Any]:
     """Read a record that `evaluate` made."""
     record = files.read_json(path)
-    if not isinstance(record, dict):
-        raise FileError(f"{path} is damaged: it is not a record of `roamax evaluate`. Remove it to measure anew.")
-    if "num_draws" in record:  # the name in older records
+    if isinstance(record, dict) and "num_draws" in record:  # the name in older records
         record["num_samples"] = record.pop("num_draws")
+    remedy = "Remove it to measure anew."
+    shaped(record, RECORD, path, remedy)
+    if "by_draws" in record:
+        shaped(record, CLASSIFIED, path, remedy)
+        for name, curves in _curves(record).items():
+            if len(set(map(len, curves))) > 1:
+                raise FileError(f"{path} is damaged: its {name} have different lengths. {remedy}")
     return record
+
+
+def _curves(record: Mapping[str, Any]) -> dict[str, list[list]]:
+    """Return lists of a record that must have one length, by the name of what they belong to."""
+    traces, space = record["traces"], record["space"]
+    curves = {
+        "by_draws": list(record["by_draws"].values()),
+        "reliability": list(record["reliability"].values()),
+        "traces": [traces["step"], *traces["nll"], *traces["norm"]],
+        "cosines": [space["cosine"], *space["cosine"]],
+    }
+    if "segments" in space:
+        curves["segments"] = [space["segments"]["t"], *space["segments"]["error"]]
+    if "surface" in space:
+        surface = space["surface"]
+        curves |= {"rows of the surface": [surface["a"], *surface["error"]]}
+        curves |= {"columns of the surface": [surface["b"], surface["error"]]}
+        curves |= {"points of the surface": [[0, 0], *surface["points"]]}
+    return curves
 
 
 def names_of(records: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return a name for each run of a comparison: its sampler, with the folder's name if several have the same."""
     records = list(records)
-    samplers = [str(record["sampler"].get("name", record["run"])) for record in records]
+    samplers = [shown(record["sampler"].get("name", record["run"]), 40) for record in records]
     return [
-        name if samplers.count(name) == 1 else f"{name} ({record['run']})"
+        name if samplers.count(name) == 1 else f"{name} ({shown(record['run'], 40)})"
         for name, record in zip(samplers, records, strict=True)
     ]

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from roamax.errors import check
+from roamax.errors import check, whole
 from roamax.evaluation import targets
 from roamax.evaluation.targets import Target
 from roamax.numerics import trees
@@ -55,7 +55,7 @@ def bias(
     Returns:
         The errors.
     """
-    check(num_steps >= 200, "num_steps", "be >= 200", num_steps)
+    num_steps = whole(num_steps, "num_steps", 200)
     reference = np.asarray(jax.vmap(target.watch)(target.draws), np.float64)
     found = long_run(sampler, target, key, num_chains, burn_in, num_steps, BIAS_MOMENTS)
     if not np.isfinite(found).all():
@@ -109,8 +109,7 @@ def stationarity(
     mean = np.zeros(len(covariance)) if mean is None else np.asarray(mean, float)
     square = covariance.shape == (len(mean), len(mean))
     check(square, "covariance", f"be square with the length of `mean`, {len(mean)}", f"shape {covariance.shape}")
-    for name, number in (("num_chains", num_chains), ("num_steps", num_steps)):
-        check(number >= 2, name, "be >= 2", number)
+    num_chains, num_steps = whole(num_chains, "num_chains", 2), whole(num_steps, "num_steps", 2)
     target_key, chain_key = jax.random.split(key)
     target = targets.gaussian(target_key, mean=mean, covariance=covariance, num_data=num_data, num_samples=num_chains)
     found = long_run(sampler, target, chain_key, num_chains, burn_in, num_steps)

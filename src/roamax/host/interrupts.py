@@ -1,32 +1,61 @@
 """Ctrl-C that waits for a safe point."""
 
+import gc
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from types import FrameType
+
+
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """Raise `KeyboardInterrupt`, as Python's own handler does, but not where Python would swallow it.
+
+    An exception in a callback of the garbage collector (JAX has one) or in a finaliser is printed and forgotten: there,
+    the signal is sent again a moment later.
+    """
+    callbacks = {getattr(callback, "__code__", None) for callback in gc.callbacks}
+    while frame is not None:
+        if frame.f_code in callbacks or frame.f_code.co_name == "__del__":
+            threading.Timer(0.01, signal.raise_signal, [number]).start()
+            return
+        frame = frame.f_back
+    raise KeyboardInterrupt
+
+
+OURS = (signal.default_int_handler, interrupt)
+"""Handlers that raise `KeyboardInterrupt`, and may be replaced."""
+
+
+def heed_interrupts() -> None:
+    """Let no Ctrl-C be swallowed, unless it is ignored or has a custom handler."""
+    if _may_replace():
+        signal.signal(signal.SIGINT, interrupt)
 
 
 @contextmanager
 def noted_interrupts() -> Iterator[Callable[[], bool]]:
     """Only note the first Ctrl-C; the yielded function tells whether there was one. A second one stops at once.
 
-    Does nothing outside the main thread, or if Ctrl-C already has a custom handler.
+    Does nothing outside the main thread, or if Ctrl-C is ignored or has a custom handler.
     """
-    is_ours = threading.current_thread() is threading.main_thread()
-    if not is_ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    if not _may_replace():
         yield lambda: False
         return
     noted = False
 
-    def note(number: int, frame: Any) -> None:
+    def note(number: int, frame: FrameType | None) -> None:
         nonlocal noted
         if noted:
-            raise KeyboardInterrupt
+            interrupt(number, frame)
         noted = True
 
-    signal.signal(signal.SIGINT, note)
+    before = signal.signal(signal.SIGINT, note)
     try:
         yield lambda: noted
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, before)
+
+
+def _may_replace() -> bool:
+    return threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) in OURS

@@ -1,12 +1,15 @@
-"""The cores that this process may use, and the JAX settings that it shares with its subprocesses."""
+"""The process: the cores it may use, the JAX settings it shares with its subprocesses, and whether it was forked."""
 
 import os
+import sys
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
+
+from roamax.errors import InputError
 
 _SETTINGS = (
     "jax_enable_x64",
@@ -15,6 +18,29 @@ _SETTINGS = (
     "jax_compilation_cache_dir",
     "jax_persistent_cache_min_compile_time_secs",
 )
+
+
+_is_crippled = False
+"""Whether this process was forked from one in which JAX had started its threads, which are not in this one."""
+
+
+def _note_fork() -> None:
+    global _is_crippled
+    backends = sys.modules.get("jax._src.xla_bridge")
+    _is_crippled |= bool(backends is not None and backends.backends_are_initialized())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
+
+
+def check_not_forked() -> None:
+    """Raise an `InputError` where JAX would wait forever, in a process that was forked after JAX had started."""
+    if _is_crippled:
+        raise InputError(
+            "`fork` must not be how a process that computes is started, since JAX waits in it forever; got such a one. "
+            "Use multiprocessing.set_start_method('spawn'), or joblib."
+        )
 
 
 def usable_cores() -> int:

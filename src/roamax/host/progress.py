@@ -46,11 +46,11 @@ def progress_bar(
     from rich.console import Console
 
     columns = [
-        progress.TextColumn("{task.description}"),
+        progress.TextColumn("{task.description}", markup=False),
         progress.BarColumn(bar_width=24),
         progress.DownloadColumn() if in_bytes else progress.MofNCompleteColumn(),
         progress.TimeRemainingColumn(compact=True),
-        progress.TextColumn("{task.fields[note]}"),
+        progress.TextColumn("{task.fields[note]}", markup=False),
     ]
     with progress.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=total, completed=done, note=note)

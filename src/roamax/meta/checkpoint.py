@@ -7,8 +7,7 @@ import jax
 import numpy as np
 
 from roamax import runs
-from roamax.errors import FileError
-from roamax.host import files
+from roamax.errors import FileError, shaped
 from roamax.meta.outer import Slot
 from roamax.types import MetaParams
 
@@ -49,21 +48,12 @@ def read_pointer(folder: Path) -> dict[str, Any] | None:
     pointer = runs.read_pointer(folder)
     if pointer is None:
         return None
-    slots = pointer.get("slots")
-    good = isinstance(pointer.get("best_loss"), float) and files.is_whole(pointer.get("inner_gradients"))
-    if not good or not isinstance(slots, list) or not all(map(_is_slot, slots)):
-        raise FileError(f"{folder / 'checkpoint.json'} is damaged: it does not point to a state of meta-training.")
+    path = folder / "checkpoint.json"
+    shaped(pointer, {"inner_gradients": int, "slots": [{"start": int, "members": int}]}, path)
+    # A loss that is not known yet is infinite. A pair has two members at most.
+    if not isinstance(pointer.get("best_loss"), float) or any(slot["members"] > 2 for slot in pointer["slots"]):
+        raise FileError(f"{path} is damaged: it does not point to a state of meta-training.")
     return pointer
-
-
-def _is_slot(slot: Any) -> bool:
-    # A pair has two members at most.
-    return (
-        isinstance(slot, dict)
-        and files.is_whole(slot.get("start"))
-        and files.is_whole(slot.get("members"))
-        and slot["members"] <= 2
-    )
 
 
 def load(folder: Path, pointer: dict[str, Any], meta_params: MetaParams, optimizer: Any) -> TrainState:

@@ -4,11 +4,11 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from numbers import Real
+from functools import partial
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from roamax.errors import InputError, check, nearest
+from roamax.errors import InputError, as_seed, check, finite, lookup, nearest, whole
 from roamax.meta.estimators import ESTIMATORS
 from roamax.samplers.registry import families
 
@@ -179,47 +179,39 @@ def _settings(kind: type, values: Any, argument: str) -> dict[str, Any]:
     return settings
 
 
-def _is_whole(value: Any, least: int = 1) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+def _text(value: Any, argument: str) -> str:
+    check(isinstance(value, str), argument, "be text", value)
+    return value
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and abs(cast(float, value)) < math.inf
+def _bandwidth(value: Any, argument: str) -> float | str:
+    return value if value == "median" else finite(value, argument, above=0, otherwise=", or median")
 
 
-_Rule = tuple[str, Callable[[Any], bool]]
-_FRACTION: _Rule = ("be in [0, 1)", lambda value: _is_number(value) and 0 <= value < 1)
-_RULES: dict[type, _Rule] = {
-    int: ("be a whole number >= 1", _is_whole),
-    float: ("be a finite number > 0", lambda value: _is_number(value) and value > 0),
-    str: ("be text", lambda value: isinstance(value, str)),
-}
-"""Rules for all settings of a type, except those below."""
-_EXCEPTIONS: dict[str, _Rule] = {
-    "seed": ("be a whole number >= 0", lambda value: _is_whole(value, least=0)),
-    "passes": ("be 1 or 2", lambda value: _is_whole(value) and value <= 2),
-    "temperature": ("be a finite number >= 0", lambda value: _is_number(value) and value >= 0),
-    "rescale": ("be a finite number >= 1", lambda value: _is_number(value) and value >= 1),
-    "bandwidth": (
-        "be median or a finite number > 0",
-        lambda value: value == "median" or (_is_number(value) and value > 0),
-    ),
-    "beta1": _FRACTION,
-    "beta2": _FRACTION,
+_fraction = partial(finite, least=0, below=1)
+_RULES: dict[type, Callable[[Any, str], Any]] = {int: whole, float: partial(finite, above=0), str: _text}
+"""The check of all settings of a type, except those below."""
+_EXCEPTIONS: dict[str, Callable[[Any, str], Any]] = {
+    "seed": as_seed,
+    "passes": partial(whole, most=2),
+    "temperature": partial(finite, least=0),
+    "rescale": partial(finite, least=1),
+    "bandwidth": _bandwidth,
+    "beta1": _fraction,
+    "beta2": _fraction,
 }
 
 
 def _check_each(settings: Any, prefix: str = "") -> None:
-    """Check every setting of a config or a stage by itself."""
+    """Check every setting of a config or a stage by itself, and convert numbers to Python's."""
     for name, kind in get_type_hints(type(settings)).items():
         value = getattr(settings, name)
         kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
         if get_origin(kind) is Literal:
-            known = get_args(kind)
-            check(value in known, f"{prefix}{name}", f"be one of {', '.join(known)}", repr(value))
+            lookup(dict.fromkeys(get_args(kind)), value, f"{prefix}{name}")
         elif not (value is None and NoneType in kinds) and kinds[0] in _RULES:
-            rule, holds = _EXCEPTIONS.get(name) or _RULES[kinds[0]]
-            check(holds(value), f"{prefix}{name}", rule, value)
+            converted = (_EXCEPTIONS.get(name) or _RULES[kinds[0]])(value, f"{prefix}{name}")
+            object.__setattr__(settings, name, converted)
 
 
 def _check_run(config: TrainConfig) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from roamax.errors import check
+from roamax.errors import finite
 from roamax.posterior import Posterior
 from roamax.types import Batch, Params
 
@@ -97,9 +97,9 @@ def kl(bandwidth: Bandwidth = 100.0, ridge: float = 0.01) -> Objective:
     entropy term; "median" takes their median distance. Either way the term is seen only in directions in which chains
     differ: few chains underestimate it in many dimensions.
     """
-    good = bandwidth == "median" or (not isinstance(bandwidth, str) and math.isfinite(bandwidth) and bandwidth > 0)
-    check(good, "bandwidth", "be median or a finite number > 0", bandwidth)
-    check(math.isfinite(ridge) and ridge > 0, "ridge", "be a finite number > 0", ridge)
+    if bandwidth != "median":
+        bandwidth = finite(bandwidth, "bandwidth", above=0, otherwise=", or median")
+    ridge = finite(ridge, "ridge", above=0)
 
     def add(score: jax.Array, weight: jax.Array, draw: Draw) -> jax.Array:
         chains = jax.tree.leaves(draw.positions)[0].shape[0]

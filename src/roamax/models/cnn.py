@@ -5,9 +5,10 @@ from collections.abc import Callable
 import flax.linen as nn
 import jax
 
+from roamax.errors import whole
 from roamax.models.conv import Conv, max_pool2x2
 from roamax.models.model import activation as activation_named
-from roamax.models.model import as_images, check_whole
+from roamax.models.model import as_images
 
 
 class CNN(nn.Module):
@@ -84,11 +85,11 @@ def cnn(
     Returns:
         The flax module.
     """
-    check_whole(num_classes, "num_classes", least=2)
-    check_whole(channels, "channels")
-    check_whole(depth, "depth")
+    whole(num_classes, "num_classes", 2)
+    whole(channels, "channels")
+    whole(depth, "depth")
     if bottleneck is not None:
-        check_whole(bottleneck, "bottleneck")
+        whole(bottleneck, "bottleneck")
     return CNN(num_classes, channels, depth, residual, bottleneck, activation_named(activation))
 
 
@@ -108,7 +109,7 @@ def cnn_pooled(num_classes: int = 10, channels: int = 16, hidden: int = 100, act
     Gong et al. (2018) meta-train with 8 channels and 50 hidden units (15,768 parameters) and test with 16 and
     100 (61,478).
     """
-    check_whole(num_classes, "num_classes", least=2)
-    check_whole(channels, "channels")
-    check_whole(hidden, "hidden")
+    whole(num_classes, "num_classes", 2)
+    whole(channels, "channels")
+    whole(hidden, "hidden")
     return PooledCNN(num_classes, channels, hidden, activation_named(activation))

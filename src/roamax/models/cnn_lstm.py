@@ -6,8 +6,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from roamax.errors import check
-from roamax.models.model import check_whole
+from roamax.errors import check, whole
 
 PADDING = 0
 """The token that pads short texts."""
@@ -128,10 +127,10 @@ def cnn_lstm(
     Returns:
         The flax module.
     """
-    check_whole(num_classes, "num_classes", least=2)
+    whole(num_classes, "num_classes", 2)
     sizes = {"vocabulary": vocabulary, "embedding": embedding, "filters": filters, "kernel": kernel, "pool": pool}
     for argument, value in {**sizes, "units": units, "length": 1 if length is None else length}.items():
-        check_whole(value, argument)
+        whole(value, argument)
     return CNNLSTM(num_classes, vocabulary, embedding, filters, kernel, pool, units, length)
 
 

@@ -1,15 +1,14 @@
 """Multilayer perceptrons for classes, and for real targets with a noise scale."""
 
-import math
 from collections.abc import Callable, Sequence
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from roamax.errors import check
+from roamax.errors import finite, whole
 from roamax.models.model import activation as activation_named
-from roamax.models.model import check_whole
+from roamax.models.model import widths
 
 LEAST_NOISE = 1e-3
 """The least scale that depends on the inputs: where one target is met exactly, its density must not be infinite."""
@@ -63,7 +62,7 @@ class HeteroscedasticMLP(nn.Module):
         return (mean[:, 0], scale[:, 0]) if self.outputs == 1 else (mean, scale)
 
 
-def mlp(num_classes: int = 10, hidden: Sequence[int] = (100, 100), activation: str = "relu") -> nn.Module:
+def mlp(num_classes: int = 10, hidden: Sequence[int] | int = (100, 100), activation: str = "relu") -> nn.Module:
     """Build an MLP for classification.
 
     Gong et al. (2018) meta-train on MNIST with `hidden=(20,)` (15,910 parameters) and test on `hidden=(40, 40)`,
@@ -77,14 +76,13 @@ def mlp(num_classes: int = 10, hidden: Sequence[int] = (100, 100), activation: s
     Returns:
         The flax module.
     """
-    check_whole(num_classes, "num_classes", least=2)
-    _check_widths(hidden)
-    return MLP(num_classes, tuple(hidden), activation_named(activation))
+    whole(num_classes, "num_classes", 2)
+    return MLP(num_classes, widths(hidden), activation_named(activation))
 
 
 def mlp_regression(
     outputs: int = 1,
-    hidden: Sequence[int] = (100, 100),
+    hidden: Sequence[int] | int = (100, 100),
     activation: str = "relu",
     noise_scale: float | None = None,
 ) -> nn.Module:
@@ -99,14 +97,14 @@ def mlp_regression(
     Returns:
         The flax module.
     """
-    check_whole(outputs, "outputs")
-    _check_widths(hidden)
-    if noise_scale is not None:
-        check(math.isfinite(noise_scale) and noise_scale > 0, "noise_scale", "be a finite number > 0", noise_scale)
-    return RegressionMLP(outputs, tuple(hidden), activation_named(activation), noise_scale)
+    whole(outputs, "outputs")
+    noise_scale = None if noise_scale is None else finite(noise_scale, "noise_scale", above=0)
+    return RegressionMLP(outputs, widths(hidden), activation_named(activation), noise_scale)
 
 
-def mlp_heteroscedastic(outputs: int = 1, hidden: Sequence[int] = (100, 100), activation: str = "relu") -> nn.Module:
+def mlp_heteroscedastic(
+    outputs: int = 1, hidden: Sequence[int] | int = (100, 100), activation: str = "relu"
+) -> nn.Module:
     """Build an MLP for regression whose noise depends on the inputs; it returns the mean and the scale.
 
     Args:
@@ -117,9 +115,8 @@ def mlp_heteroscedastic(outputs: int = 1, hidden: Sequence[int] = (100, 100), ac
     Returns:
         The flax module.
     """
-    check_whole(outputs, "outputs")
-    _check_widths(hidden)
-    return HeteroscedasticMLP(outputs, tuple(hidden), activation_named(activation))
+    whole(outputs, "outputs")
+    return HeteroscedasticMLP(outputs, widths(hidden), activation_named(activation))
 
 
 def _hidden_layers(x: jax.Array, hidden: tuple[int, ...], activation: Callable[[jax.Array], jax.Array]) -> jax.Array:
@@ -127,8 +124,3 @@ def _hidden_layers(x: jax.Array, hidden: tuple[int, ...], activation: Callable[[
     for index, width in enumerate(hidden):
         x = activation(nn.Dense(width, name=f"hidden{index}")(x))
     return x
-
-
-def _check_widths(hidden: Sequence[int]) -> None:
-    for width in hidden:
-        check_whole(width, "hidden")

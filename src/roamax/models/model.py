@@ -1,12 +1,12 @@
 """The common interface of all networks, and the conversion of their inputs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from roamax.errors import check, lookup
+from roamax.errors import check, lookup, whole
 from roamax.types import Key, Params
 
 
@@ -63,7 +63,8 @@ def initial_dtype(example_x: Any) -> Any:
     return jnp.float64 if jnp.result_type(example_x) == jnp.float64 else jnp.float32
 
 
-def check_whole(value: int, argument: str, least: int = 1) -> None:
-    """Raise an `InputError` unless `value` is a whole number of at least `least`."""
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    check(whole and value >= least, argument, f"be a whole number >= {least}", value)
+def widths(hidden: Sequence[int] | int) -> tuple[int, ...]:
+    """Return the widths of hidden layers; a number is that of a single layer."""
+    if isinstance(hidden, str | Mapping) or not isinstance(hidden, Iterable):
+        return (whole(hidden, "hidden"),)
+    return tuple(whole(width, "hidden") for width in hidden)

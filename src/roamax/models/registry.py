@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from roamax.errors import InputError, lookup, nearest
+from roamax.errors import InputError, check, flag, lookup, nearest
 
 if TYPE_CHECKING:
     from roamax.models.model import Model
@@ -19,6 +19,8 @@ class Record(NamedTuple):
     tokens: bool = False
 
 
+MOST_UNITS = 2**24
+"""The most units, channels or token ids of a layer; a mistake beyond that."""
 # By module, so that names can be listed and checked before JAX and flax are imported.
 MODELS = {
     "mlp": Record("mlp"),
@@ -69,6 +71,11 @@ def get(name: str, **chosen: Any) -> "Model":
     for option in chosen:
         if option not in known:
             raise InputError(f"`{option}` must be an option of the model {name!r}: {nearest(option, known)}")
+        if isinstance(known[option], bool):
+            flag(chosen[option], option)
+        check(not isinstance(chosen[option], dict), option, "not be an object", chosen[option])
+        for size in chosen[option] if isinstance(chosen[option], list | tuple) else [chosen[option]]:
+            check(not isinstance(size, int) or size <= MOST_UNITS, option, f"be at most {MOST_UNITS}", size)
     return _build(name, tuple(sorted((option, _hashable(value)) for option, value in {**known, **chosen}.items())))
 
 

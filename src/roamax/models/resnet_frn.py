@@ -10,9 +10,10 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from roamax.errors import whole
 from roamax.models.conv import Conv
 from roamax.models.model import activation as activation_named
-from roamax.models.model import as_images, check_whole
+from roamax.models.model import as_images
 
 
 class FilterResponseNorm(nn.Module):
@@ -96,7 +97,7 @@ def resnet56_frn(
 
 
 def _resnet(depth: int, num_classes: int, width: int, activation: str, learn_epsilon: bool) -> nn.Module:
-    check_whole(num_classes, "num_classes", least=2)
-    check_whole(width, "width")
+    whole(num_classes, "num_classes", 2)
+    whole(width, "width")
     # The depth counts the stem, three stages of blocks with two convolutions each, and the output layer.
     return ResNetFRN(num_classes, (depth - 2) // 6, width, activation_named(activation), learn_epsilon)

@@ -5,7 +5,7 @@ dtypes of the first tree, as `linear` does.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import jax
@@ -97,6 +97,35 @@ def leading_length(tree: Batch, argument: str) -> int:
     length = next(iter(lengths.values()))
     check(length >= 1, argument, "not be empty", f"length {length}")
     return length
+
+
+def on_device(tree: Any, argument: str) -> Any:
+    """Return the tree with its leaves, anything that NumPy reads as numbers, as JAX arrays.
+
+    JAX keeps 32 bits of whole numbers: 2**32 would become 0, which here is an `InputError`.
+    """
+
+    def convert(path: Any, leaf: Any) -> jax.Array:
+        if isinstance(leaf, jax.Array):
+            return leaf
+        array = np.asarray(leaf)
+        where = f"at {path_name(path)!r}" if path else ""
+        check(array.dtype.kind in "biufcV", argument, "hold numbers", f"{array.dtype} {where}")
+        converted = jnp.asarray(array)
+        if array.dtype.kind in "iu" and array.dtype != converted.dtype and array.size:
+            limits = jnp.iinfo(converted.dtype)
+            fits = limits.min <= array.min() and array.max() <= limits.max
+            check(bool(fits), argument, f"hold whole numbers that fit {limits.bits} bits", f"larger ones {where}")
+        return converted
+
+    return jax.tree_util.tree_map_with_path(convert, tree)
+
+
+def arrays_of(tree: Any) -> Any:
+    """Return the tree with data frames and series, which NumPy reads but JAX does not, as NumPy arrays."""
+    if isinstance(tree, Iterator):
+        return tree
+    return jax.tree.map(lambda leaf: np.asarray(leaf) if hasattr(leaf, "to_numpy") else leaf, tree)
 
 
 def path_name(path: tuple[Any, ...]) -> str:

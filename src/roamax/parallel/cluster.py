@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from roamax.errors import InputError, check
+from roamax.errors import InputError, finite, whole
 from roamax.host.machine import jax_settings, take_jax_settings
 
 MAX_LOSSES = 3
@@ -79,8 +79,7 @@ class Actors:
         self._ray = ray = cluster.ray
         if count is None:
             count = max(1, int(cluster.count("CPU") // max(cpus, 1)))
-        check(isinstance(count, int) and count >= 1, "workers", "be a whole number >= 1", count)
-        check(job_seconds > 0, "job_seconds", "be > 0", job_seconds)
+        count, job_seconds = whole(count, "workers"), finite(job_seconds, "job_seconds", above=0)
         self._actor = ray.remote(_Actor).options(num_cpus=cpus, num_gpus=gpus, max_restarts=0)
         self._arguments = (jax_settings(), make, *map(ray.put, arguments))
         self._count, self._job_seconds, self._in_doubt = count, job_seconds, in_doubt

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import jax
 
-from roamax.errors import check, lookup
+from roamax.errors import check, lookup, whole
 from roamax.host.machine import jax_settings, take_jax_settings, usable_cores
 from roamax.parallel.cluster import Cluster
 from roamax.parallel.processes import OnCores
@@ -69,7 +69,7 @@ def hired(engine: str, address: str | None, count: int | None, show: bool | None
         The workers.
     """
     on_ray = lookup({"local": False, "ray": True}, engine, "engine")
-    check(count is None or count >= 1, "workers", "be >= 1", count)
+    count = None if count is None else whole(count, "workers")
     check(count is None or not on_ray, "workers", "be left to the cluster with the engine ray", count)
     if not on_ray:
         on_cpu = jax.default_backend() == "cpu"

@@ -7,12 +7,11 @@ and outer steps, estimator, seed, date, version) and how they scored (`meta_loss
 
 import functools
 import inspect
-import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ParamSpec
 
-from roamax.errors import FileError, InputError, lookup
+from roamax.errors import FileError, InputError, lookup, shaped
 from roamax.host import files
 from roamax.numerics import trees
 from roamax.types import MetaParams, Sampler, Weights
@@ -59,14 +58,11 @@ def read(path: str | Path) -> Weights:
 
 
 def _read_card(path: Path) -> Mapping[str, Any]:
-    card = files.read_json(path)
-    if not isinstance(card, dict):
-        raise FileError(f"{path} is damaged: it is not a JSON object.")
-    for name in ("step_size", "friction", "output_scale"):
-        value = card.get(name, 1.0)
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not (is_number and 0 < value < math.inf):
-            raise FileError(f"{path} is damaged: its {name} must be a finite number > 0; got {value!r:.80}.")
+    scalars = ("step_size", "friction", "output_scale")
+    card = shaped(files.read_json(path), {f"{name}?": float for name in scalars}, path)
+    for name in scalars:
+        if card.get(name, 1.0) <= 0:
+            raise FileError(f"{path} is damaged: its {name} must be a finite number > 0; got {card[name]!r:.80}.")
     return card
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from roamax.errors import check
+from roamax.errors import check, named_file
 from roamax.host import files
 from roamax.host.progress import followed
 from roamax.report.figures import image
@@ -63,7 +63,8 @@ def write_page(
     )
     # The page comes first: where it is, the folder is ours too.
     files.make_folder(path.parent)
-    files.write_bytes(path, text.encode())
+    # A name of a file may hold bytes that are no text.
+    files.write_bytes(path, text.encode(errors="backslashreplace"))
     if pictures:
         files.make_folder(figure_folder(path))
     for name, content in pictures.items():
@@ -77,7 +78,7 @@ def figure_folder(path: Path) -> Path:
 
 def check_page(path: Path, *others: Path) -> None:
     """Raise an `InputError` unless `path` is new or an earlier page of ours, and `others` are not somebody else's."""
-    if path.is_file():
+    if named_file(path, "out").is_file():
         with open(path, "rb") as file:
             head = file.read(4096)
         check(OURS.search(head) is not None, "out", "be a new file, or a page that roamax wrote", path)

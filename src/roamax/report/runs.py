@@ -66,7 +66,7 @@ def _row(name: str, record: Mapping[str, Any]) -> dict[str, Any]:
     unknown = dict.fromkeys((column.key for column in (*CLASSIFICATION, *REGRESSION)), None)
     return {
         **unknown,
-        **scores,
+        **{name: value for name, value in scores.items() if name in unknown},
         "name": name,
         "draws": record["num_chains"] * record["num_samples"],
         "chain_rhat": record["diagnostics"]["parameters"]["chain_rhat_share"],
@@ -75,6 +75,8 @@ def _row(name: str, record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _figures(records: Mapping[str, Mapping[str, Any]]) -> Sequence[Figure]:
+    # Between two dollar signs, matplotlib reads formulas.
+    records = {name.replace("$", r"\$"): record for name, record in records.items()}
     curves = {name: record["by_draws"] for name, record in records.items()}
     tables = {name: _reliability(record["reliability"]) for name, record in records.items()}
     shown = [
@@ -108,6 +110,4 @@ def _figures(records: Mapping[str, Mapping[str, Any]]) -> Sequence[Figure]:
 
 
 def _reliability(table: Mapping[str, Sequence[float | None]]) -> Reliability:
-    return Reliability(
-        **{key: np.asarray([np.nan if v is None else v for v in values]) for key, values in table.items()}
-    )
+    return Reliability(*(np.asarray(table[field], float) for field in Reliability._fields))

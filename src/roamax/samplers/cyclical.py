@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from roamax.errors import InputError, lookup
+from roamax.errors import InputError, finite, lookup
 from roamax.posterior import Posterior
 from roamax.samplers.sghmc import sghmc
 from roamax.samplers.sgld import sgld
@@ -46,10 +46,9 @@ def cyclical(
     Returns:
         The sampler.
     """
-    as_schedule(step_size, "step_size")
+    step_size, temperature = finite(step_size, "step_size", above=0), finite(temperature, "temperature", least=0)
     cycle = Cycle(cycle_length, exploration_ratio, draws_per_cycle)
-    switch = CyclicalSwitch(temperature, cycle)
-    as_schedule(temperature, "temperature", positive=False)
+    cycle_length, switch = cycle.length, CyclicalSwitch(temperature, cycle)
     if callable(kernel):
         options = {} if friction is None else {"friction": friction}
         base = kernel(posterior, step_size=CyclicalCosine(step_size, cycle_length), temperature=switch, **options)
@@ -73,6 +72,6 @@ def cyclical(
         "cycle_length": cycle_length,
         "exploration_ratio": exploration_ratio,
         "temperature": temperature,
-        "draws_per_cycle": draws_per_cycle,
+        "draws_per_cycle": cycle.draws,
     }
     return base._replace(collect=cycle.ends_in_draw, settings=settings)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, cast
 import jax
 import jax.numpy as jnp
 
-from roamax.errors import InputError, check, lookup
+from roamax.errors import check, finite, lookup, whole
 from roamax.numerics import trees
 from roamax.posterior import Posterior
 from roamax.schedules import CyclicalCosine, Described, as_schedule, describe
@@ -57,20 +57,18 @@ def ensemble(
     """
     import optax
 
-    check(
-        member_steps == int(member_steps) and member_steps >= 1, "member_steps", "be a whole number >= 1", member_steps
-    )
+    member_steps, momentum = whole(member_steps, "member_steps"), finite(momentum, "momentum", least=0, below=1)
     as_schedule(learning_rate, "learning_rate")
-    check(0 <= momentum < 1, "momentum", "be in [0, 1)", momentum)
-    as_schedule(temperature, "temperature", positive=False)
-    if optimizer is not None and temperature > 0:
-        raise InputError(f"`temperature` must be 0 with a custom `optimizer`; got {temperature}.")
-    rate_at = learning_rate if callable(learning_rate) else CyclicalCosine(learning_rate, int(member_steps))
+    temperature = finite(temperature, "temperature", least=0)
+    check(init is None or callable(init), "init", "be a function of a key", init)
+    check(optimizer is None or temperature == 0, "temperature", "be 0 with a custom `optimizer`", temperature)
+    rate_at = learning_rate if callable(learning_rate) else CyclicalCosine(learning_rate, member_steps)
     if optimizer is None:
         transform = optax.sgd(cast(Any, rate_at), momentum or None)
     elif isinstance(optimizer, str):
         transform = lookup({"adam": optax.adam}, optimizer, "optimizer")(cast(Any, rate_at), b1=momentum)
     else:
+        check(hasattr(optimizer, "update"), "optimizer", "be a name or an optax transformation", optimizer)
         transform = optimizer
 
     def start(position: Params, step: jax.Array) -> EnsembleState:

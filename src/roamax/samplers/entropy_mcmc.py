@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from roamax.errors import check
+from roamax.errors import finite, lookup
 from roamax.numerics import trees
 from roamax.posterior import Posterior
 from roamax.schedules import as_schedule, describe
@@ -54,8 +54,8 @@ def entropy_mcmc(
     """
     epsilon_at = as_schedule(step_size, "step_size")
     temperature_at = as_schedule(temperature, "temperature", positive=False)
-    as_schedule(smoothing, "smoothing")
-    check(draws in ("posterior", "anchor"), "draws", 'be "posterior" or "anchor"', repr(draws))
+    smoothing = finite(smoothing, "smoothing", above=0)
+    lookup(dict.fromkeys(("posterior", "anchor")), draws, "draws")
     is_anchor = draws == "anchor"
 
     def init(key: Key, position: Params) -> EntropyMCMCState:

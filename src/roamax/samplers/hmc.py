@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from roamax.errors import InputError, check
+from roamax.errors import InputError, check, finite, whole
 from roamax.numerics import trees
 from roamax.posterior import Posterior
 from roamax.schedules import as_schedule, describe
@@ -50,7 +51,7 @@ def hmc(
     Returns:
         The sampler.
     """
-    check(num_integration_steps >= 1, "num_integration_steps", "be a whole number >= 1", num_integration_steps)
+    num_integration_steps = whole(num_integration_steps, "num_integration_steps")
 
     def build() -> Callable:
         from blackjax.mcmc import hmc as blackjax_hmc
@@ -96,7 +97,7 @@ def nuts(
         return blackjax_nuts.build_kernel()
 
     extra = {"name": "nuts"}
-    if adaptation_steps > 0 and inverse_mass_matrix is None:
+    if whole(adaptation_steps, "adaptation_steps", 0) and inverse_mass_matrix is None:
         extra["mass_matrix"] = "adapted in windows"
     return _metropolis(
         posterior, build, extra, step_size, adaptation_steps, target_acceptance, inverse_mass_matrix,
@@ -115,11 +116,12 @@ def _metropolis(
     temperature: Scalar,
 ) -> Sampler:
     epsilon_at = as_schedule(step_size, "step_size")
-    check(adaptation_steps >= 0, "adaptation_steps", "be a whole number >= 0", adaptation_steps)
+    adaptation_steps = whole(adaptation_steps, "adaptation_steps", 0)
+    matrix = None if inverse_mass_matrix is None else _as_matrix(inverse_mass_matrix)
     adapts = adaptation_steps > 0
     if adapts and callable(step_size):
         raise InputError(f"`adaptation_steps` must be 0 when `step_size` is a schedule; got {adaptation_steps}.")
-    check(0 < target_acceptance < 1, "target_acceptance", "be in (0, 1)", target_acceptance)
+    target_acceptance = finite(target_acceptance, "target_acceptance", above=0, below=1)
     temperature_at = as_schedule(temperature, "temperature")
     adapts_mass = "mass_matrix" in extra
 
@@ -132,6 +134,10 @@ def _metropolis(
         dtype = jnp.result_type(*jax.tree.leaves(position))
         enough = extra["name"] != "nuts" or jnp.finfo(dtype).bits >= 32
         check(enough, "init_position", "be in single or double precision for nuts", dtype)
+        if matrix is not None:
+            size = trees.size(position)
+            good = matrix.shape in ((size,), (size, size))
+            check(good, "inverse_mass_matrix", f"have shape {(size,)} or {(size, size)}", matrix.shape)
         start = adaptation()[0](epsilon_at(jnp.zeros((), jnp.int32)))
         # blackjax's weakly typed scalars would become strongly typed after the first step and compile it twice.
         mass = _mass_adaptation()[0](trees.size(position)) if adapts_mass else ()
@@ -156,7 +162,7 @@ def _metropolis(
         adapted_size = jnp.where(adapting, jnp.exp(state.adaptation.log_step_size), final(state.adaptation))
         epsilon = adapted_size if adapts else epsilon_at(state.step)
         dtype = jnp.result_type(*jax.tree.leaves(state.position))
-        metric = jnp.ones(trees.size(state.position), dtype) if inverse_mass_matrix is None else inverse_mass_matrix
+        metric = jnp.ones(trees.size(state.position), dtype) if matrix is None else jnp.asarray(matrix, dtype)
         if adapts_mass:
             metric = state.mass.inverse_mass_matrix.astype(dtype)
 
@@ -190,7 +196,7 @@ def _metropolis(
         "step_size": describe(step_size),
         "adaptation_steps": adaptation_steps,
         "target_acceptance": target_acceptance,
-        "inverse_mass_matrix": None if inverse_mass_matrix is None else jnp.asarray(inverse_mass_matrix).tolist(),
+        "inverse_mass_matrix": None if matrix is None else jnp.asarray(matrix).tolist(),
         "temperature": describe(temperature),
     }
     return Sampler(init, step, lambda steps_taken: steps_taken > adaptation_steps, settings, posterior=posterior)
@@ -204,3 +210,12 @@ def _mass_adaptation() -> tuple[Callable, Callable, Callable]:
 
 def _where(condition: jax.Array, chosen: Any, otherwise: Any) -> Any:
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), chosen, otherwise)
+
+
+def _as_matrix(value: Any) -> np.ndarray:
+    try:
+        matrix = np.asarray(value, float)
+    except (TypeError, ValueError):
+        matrix = np.full(1, np.nan)
+    check(bool(np.isfinite(matrix).all()), "inverse_mass_matrix", "be an array of finite numbers", value)
+    return matrix

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from roamax.errors import check
+from roamax.errors import check, whole
 from roamax.numerics import trees
 from roamax.posterior import Posterior
 from roamax.schedules import as_schedule, describe
@@ -100,7 +100,7 @@ def mile(
     """
     epsilon_at = as_schedule(step_size, "step_size")
     friction_at = None if friction is None else as_schedule(friction, "friction")
-    check(adaptation_steps >= 0, "adaptation_steps", "be a whole number >= 0", adaptation_steps)
+    adaptation_steps = whole(adaptation_steps, "adaptation_steps", 0)
     check(adaptation_steps > 0 or friction is not None, "friction", "be given if `adaptation_steps` is 0", friction)
     temperature_at = as_schedule(temperature, "temperature")
 
@@ -183,7 +183,7 @@ def smile(
     """
     epsilon_at = as_schedule(step_size, "step_size")
     friction_at = as_schedule(friction, "friction")
-    check(adaptation_steps >= 0, "adaptation_steps", "be a whole number >= 0", adaptation_steps)
+    adaptation_steps = whole(adaptation_steps, "adaptation_steps", 0)
     temperature_at = as_schedule(temperature, "temperature")
 
     def init(key: Key, position: Params) -> SMILEState:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from roamax.errors import check
+from roamax.errors import finite
 from roamax.numerics import trees
 from roamax.posterior import Posterior
 from roamax.schedules import as_schedule, describe
@@ -52,8 +52,7 @@ def psgld(
     """
     epsilon_at = as_schedule(step_size, "step_size")
     temperature_at = as_schedule(temperature, "temperature", positive=False)
-    check(0 <= decay < 1, "decay", "be in [0, 1)", decay)
-    check(0 < stabiliser < float("inf"), "stabiliser", "be a finite number > 0", stabiliser)
+    decay, stabiliser = finite(decay, "decay", least=0, below=1), finite(stabiliser, "stabiliser", above=0)
 
     def init(key: Key, position: Params) -> PSGLDState:
         return PSGLDState(position, trees.zeros_like(position), jnp.zeros((), jnp.int32))

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from roamax.errors import check
+from roamax.errors import check, finite, whole
 from roamax.numerics import trees
 from roamax.posterior import Posterior
 from roamax.schedules import as_schedule, describe
@@ -73,15 +73,16 @@ def px_sghmc(
     epsilon_at = as_schedule(step_size, "step_size")
     friction_at = as_schedule(friction, "friction")
     temperature_at = as_schedule(temperature, "temperature", positive=False)
-    as_schedule(matrix_friction, "matrix_friction")
-    as_schedule(1.0 if matrix_precision is None else matrix_precision, "matrix_precision", positive=False)
-    check(not isinstance(kernels, str), "kernels", "be a list of parts of names", kernels)
-    check(largest >= 1, "largest", "be >= 1", largest)
+    matrix_friction = finite(matrix_friction, "matrix_friction", above=0)
+    matrix_precision = None if matrix_precision is None else finite(matrix_precision, "matrix_precision", least=0)
+    texts = kernels is None or (isinstance(kernels, list | tuple) and all(isinstance(part, str) for part in kernels))
+    check(texts, "kernels", "be a list of parts of names", kernels)
+    largest = whole(largest, "largest")
 
     def axis_matrices(position: Params, axis: int) -> dict[str, jax.Array]:
         found = {name: leaf for name, leaf in trees.named_leaves(position).items() if leaf.ndim >= 2 and leaf.size}
         chosen = {name for name in found if kernels is None or any(part in name for part in kernels)}
-        check(kernels is None or chosen, "kernels", f"be in the names of kernels, {', '.join(found)}", kernels)
+        check(kernels is None or bool(chosen), "kernels", f"be in the names of kernels, {', '.join(found)}", kernels)
         sizes = {name: found[name].shape[axis] for name in found if name in chosen}
         return {name: jnp.eye(n, dtype=found[name].dtype) for name, n in sizes.items() if n <= largest}
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from roamax.errors import check
+from roamax.errors import finite, whole
 from roamax.numerics import trees
 from roamax.posterior import Posterior
 from roamax.schedules import as_schedule, describe
@@ -70,10 +70,8 @@ def sa_sgld(
     """
     epsilon_at = as_schedule(step_size, "step_size")
     temperature_at = as_schedule(temperature, "temperature", positive=False)
-    check(1 <= most < float("inf"), "most", "be a finite number >= 1", most)
-    check(0 <= decay < 1, "decay", "be in [0, 1)", decay)
-    check(adaptation_steps >= 1, "adaptation_steps", "be a whole number >= 1", adaptation_steps)
-    check(memory >= 1, "memory", "be >= 1", memory)
+    most, decay = finite(most, "most", least=1), finite(decay, "decay", least=0, below=1)
+    adaptation_steps, memory = whole(adaptation_steps, "adaptation_steps"), whole(memory, "memory")
 
     def init(key: Key, position: Params) -> SASGLDState:
         zero, one = jnp.zeros(()), jnp.ones(())

@@ -164,7 +164,7 @@ class Streamed(NamedTuple):
         stop = min(start + self.window_steps, outer.stop)
         steps = jnp.asarray([min(start + i, int(stop) - 1) for i in range(self.window_steps)], jnp.int32)
         rows = np.asarray(_row_numbers(self.order, outer.per_chain, keys, steps, jnp.int32(outer.start)))
-        return Window(start, stop, (), jax.tree.map(lambda array: jnp.asarray(array[rows]), self.data))
+        return Window(start, stop, (), trees.on_device(trees.at(self.data, rows), "data"))
 
     def example(self) -> Batch:
         """Return shapes and dtypes of a batch."""
@@ -188,7 +188,7 @@ class Called(NamedTuple):
         stop = min(step + self.window_steps, self.num_steps)
         batches = [self.function(i) for i in range(step, stop)]
         batches += [batches[-1]] * (self.window_steps - len(batches))
-        return Window(step, stop, jax.tree.map(jnp.asarray, trees.stack(batches)), ())
+        return Window(step, stop, trees.on_device(trees.stack(batches), "data"), ())
 
     def example(self) -> Batch:
         """Return the first batch; an iterator still gives it to the first step."""
@@ -234,8 +234,7 @@ def batch_source(
         return _called(_FromIterator(data), batch_size, num_steps)
     length = trees.leading_length(data, "data")
     if batch_size is None or batch_size == length:
-        return FullBatch(jax.tree.map(jnp.asarray, data))
-    check(1 <= batch_size == int(batch_size), "batch_size", "be a whole number >= 1, or None for all data", batch_size)
+        return FullBatch(trees.on_device(data, "data"))
     check(batch_size <= length, "batch_size", f"be at most the length of the data, {length}", batch_size)
     if replacement and sweeps:
         raise InputError("`replacement` must be False for a sampler that sweeps through epochs; got True.")
@@ -244,7 +243,7 @@ def batch_source(
     num_bytes = sum(leaf.nbytes for leaf in leaves)
     if num_bytes > DEVICE_BYTES or any(isinstance(leaf, np.memmap) for leaf in leaves):
         return Streamed(data, order, _window_steps(num_bytes // length * batch_size))
-    return OnDevice(jax.tree.map(jnp.asarray, data), order)
+    return OnDevice(trees.on_device(data, "data"), order)
 
 
 class _FromIterator:

@@ -1,11 +1,13 @@
 """Samplers by name, with settings in terms of stochastic gradient descent, for the command line and estimators."""
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 from roamax import pretrained
-from roamax.errors import InputError, check
+from roamax.errors import InputError, finite, flag, nearest, shown, whole
 from roamax.posterior import Posterior
 from roamax.samplers import registry
 from roamax.samplers.registry import Record, Terms
@@ -29,7 +31,7 @@ def named_sampler(
     learning_rate: float | None = None,
     momentum_decay: float = 0.1,
     argument: str = "learning_rate",
-    **options: Any,
+    options: Mapping[str, Any] = MappingProxyType({}),
 ) -> Sampler:
     """Return the sampler of that name for a run of about `num_steps` steps and `num_samples` draws.
 
@@ -49,16 +51,27 @@ def named_sampler(
         options: Settings of the sampler itself, which override those derived from the learning rate.
     """
     record = registry.find(name)
+    num_samples = whole(num_samples, "num_samples")
+    _check_options(name, options, inspect.signature(record.load()).parameters)
     default = record.learning_rate(regression)
-    steps_per_draw = num_steps // max(1, num_samples)
-    derived: dict[str, Any] = record.cycles(num_steps, max(1, num_samples)) if record.draws == "cycle" else {}
+    steps_per_draw = num_steps // num_samples
+    derived: dict[str, Any] = record.cycles(num_steps, num_samples) if record.draws == "cycle" else {}
     if default is not None:
-        rate = default if learning_rate is None else learning_rate
-        check(0 < rate < float("inf"), argument, "be a finite number > 0", rate)
-        derived |= record.settings(Terms(rate, momentum_decay, posterior.num_data, steps_per_draw, init))
+        rate = finite(default if learning_rate is None else learning_rate, argument, above=0)
+        decay = finite(momentum_decay, "momentum_decay", above=0, most=1)
+        derived |= record.settings(Terms(rate, decay, posterior.num_data, steps_per_draw, init))
     elif learning_rate is not None:
         raise InputError(f"`{argument}` must not be given for {name}, which does not take one; got {learning_rate}.")
     return builder(record)(posterior, **{**derived, **options})
+
+
+def _check_options(name: str, options: Mapping[str, Any], taken: Mapping[str, inspect.Parameter]) -> None:
+    known = [setting for setting in taken if setting != "posterior"]
+    for setting, value in options.items():
+        if setting not in known:
+            raise InputError(f"`{shown(setting, 80)}` must be a setting of {name}: {nearest(setting, known)}")
+        if isinstance(taken[setting].default, bool):
+            flag(value, setting)
 
 
 def draw_options(name: str, burn_in: int, thinning: int, batch_size: int | None) -> dict[str, Any]:

@@ -13,9 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from roamax import runs
-from roamax.errors import DivergenceError, InputError, NumDataWarning, check
+from roamax.errors import DivergenceError, InputError, NumDataWarning, check, finite, shown, whole
 from roamax.host import files
 from roamax.host.interrupts import noted_interrupts
+from roamax.host.machine import check_not_forked
 from roamax.host.progress import Report, progress_bar
 from roamax.numerics import trees
 from roamax.runs import Checkpoint, numbered_leaves
@@ -29,6 +30,8 @@ CHECKPOINT_SECONDS = 30.0
 SEGMENT_SECONDS = 0.5
 """The target duration of a segment: short enough for a live progress bar, long enough for little overhead."""
 ADVICE = "Try a smaller step size, and look for labels or inputs that make the likelihood infinite."
+MOST_DRAWS = 10**7
+"""Draws per chain, each of which is a file."""
 HOPELESS_STEPS = 10**7
 """A sampler that allows no draw within this many steps never will."""
 ADDED = ("num_data", "programs", "test")
@@ -86,10 +89,15 @@ def sample(
         DivergenceError: A chain is no longer finite. The error's `draws` are those so far.
         KeyboardInterrupt: Ctrl-C, between two segments; with `out` the state is written first, and nothing is lost.
     """
-    for name, value, least in (("num_samples", num_samples, 1), ("burn_in", burn_in, 0), ("thinning", thinning, 1),
-                               ("num_chains", num_chains, 1)):  # fmt: skip
-        check(value == int(value) and value >= least, name, f"be a whole number >= {least}", value)
-    data = NoData(np.zeros((1, 0), np.float32)) if data is None else data
+    check_not_forked()
+    num_samples, num_chains = whole(num_samples, "num_samples"), whole(num_chains, "num_chains")
+    burn_in, thinning = whole(burn_in, "burn_in", 0), whole(thinning, "thinning")
+    check(num_samples <= MOST_DRAWS, "num_samples", f"be at most {MOST_DRAWS}", num_samples)
+    steps = burn_in + num_samples * thinning
+    check(steps < 2**31, "burn_in", "be so that the run has less than 2**31 steps, which JAX counts in 32 bits", steps)
+    batch_size = None if batch_size is None else whole(batch_size, "batch_size")
+    data = NoData(np.zeros((1, 0), np.float32)) if data is None else trees.arrays_of(data)
+    finite(checkpoint_seconds, "checkpoint_seconds", least=0)
     keys = chain_keys(key, num_chains)
     positions = _initial_positions(init_position, keys.position)
     states = jax.vmap(sampler.init)(keys.state, positions)
@@ -115,9 +123,9 @@ def sample(
         "num_chains": num_chains,
         "num_samples": num_samples,
         "replacement": replacement,
-        **(about or {}),
+        **dict(about or {}),
     }
-    config, folder = files.as_json(config), Path(out)
+    config, folder = _plain(config, about), Path(out)
     with runs.claimed(folder, partial(_settle, folder, config), grows="num_samples") as identity:
         store = FolderStore.to_write(folder, num_chains, like, run.draw_steps, identity)
         return run(states, source, store, _StateFolder(folder / "state", identity))
@@ -143,6 +151,16 @@ def _settle(folder: Path, config: Mapping[str, Any], written: dict[str, Any] | N
     compared.pop("programs", None)
     runs.check_same(folder, before, compared, may_grow=("num_samples",))
     return {**written, "num_samples": config["num_samples"]} if "run" in written else config
+
+
+def _plain(config: Mapping[str, Any], about: Any) -> dict[str, Any]:
+    """Return a configuration as it will be read back: tuples as lists, NumPy's numbers as Python's, NaN as None."""
+    try:
+        return files.as_json(config)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"`about` must hold text, numbers, lists and dictionaries only; got {shown(about)}."
+        ) from error
 
 
 def _in_todays_words(config: Mapping[str, Any], written: dict[str, Any]) -> dict[str, Any]:

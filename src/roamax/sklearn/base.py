@@ -3,7 +3,6 @@
 import warnings
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -14,7 +13,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from roamax.errors import DivergenceError, check
+from roamax.data import archives
+from roamax.errors import DivergenceError, check, finite, whole
 from roamax.host.machine import cache_programs
 from roamax.models import Model
 from roamax.numerics import trees
@@ -107,8 +107,7 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
         self._see_targets(y, weight, classes)
         self.input_scaling_ = Scaling.of(x, weight, self.standardize)
         self.input_shape_ = x.shape[1:]
-        hidden = build.default_hidden(len(x)) if self.hidden is None else self.hidden
-        self.hidden_ = (int(hidden),) if isinstance(hidden, Integral) else tuple(hidden)
+        self.hidden_ = build.default_hidden(len(x)) if self.hidden is None else build.widths(self.hidden)
         self.draws_ = self._sample(x, y, weight, None)
         return self
 
@@ -150,12 +149,9 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
         rows = Rows(self.input_scaling_.forward(x), self._targets(y), weight.astype(np.float32))
         if isinstance(self.sampler, str):
             rows = build.in_few_sizes(rows)
-        is_whole = isinstance(self.batch_size, Integral) and not isinstance(self.batch_size, bool)
-        good = self.batch_size is None or (is_whole and self.batch_size >= 1)
-        check(good, "batch_size", "be a whole number >= 1, or None for all data", self.batch_size)
-        batch_size = len(rows.x) if self.batch_size is None else min(self.batch_size, len(rows.x))
+        batch_size = len(rows.x) if self.batch_size is None else min(whole(self.batch_size, "batch_size"), len(rows.x))
         prior = self._defaults.prior if self.prior is None else self.prior
-        log_prior = prior if callable(prior) else build.default_prior(float(prior))
+        log_prior = prior if callable(prior) else build.default_prior(finite(prior, "prior", above=0))
         train = rows.x, rows.y
         task = make_task(
             type(self).__name__, self._network(), train, train, train, log_prior=log_prior, batch_size=batch_size
@@ -190,20 +186,23 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
             options["temperature"] = self.temperature
         elif record.draws != "member":  # Members of an ensemble are trained at temperature 0.
             options["temperature"] = self._defaults.temperature
-        return {**options, **(self.sampler_options or {})}
+        own = {} if self.sampler_options is None else self.sampler_options
+        check(isinstance(own, Mapping), "sampler_options", "be settings by name", own)
+        return {**options, **own}
 
     def _run(self, key: Key, problem: "_Problem", options: Mapping[str, Any], before: Draws | None) -> Draws:
         task, rows, prior = problem
-        burn_in = self.burn_in if before is None else 0
-        steps = burn_in + self.num_samples * self.thinning
+        burn_in = whole(self.burn_in, "burn_in", 0) if before is None else 0
+        num_samples, thinning = whole(self.num_samples, "num_samples"), whole(self.thinning, "thinning")
+        steps, num_chains = burn_in + num_samples * thinning, whole(self.num_chains, "num_chains")
         # A sampler made elsewhere has its own posterior, of inputs and targets.
         is_made = isinstance(self.sampler, Sampler)
         plain = bool(np.all(rows.weight == 1))
         check(plain or not is_made, "sampler", "be a name or a function of a posterior for weights", "a roamax.Sampler")
         likelihood = build.weighted(task.posterior.log_likelihood)
         posterior = Posterior(likelihood, task.posterior.log_prior, task.posterior.num_data)
-        sampler = build.build_sampler(self.sampler, posterior, task, prior, steps, self.num_samples, options)
-        taken: dict[str, Any] = {"burn_in": burn_in, "thinning": self.thinning, "batch_size": task.batch_size}
+        sampler = build.build_sampler(self.sampler, posterior, task, prior, steps, num_samples, options)
+        taken: dict[str, Any] = {"burn_in": burn_in, "thinning": thinning, "batch_size": task.batch_size}
         if isinstance(self.sampler, str):
             taken = draw_options(self.sampler, **taken)
         # Members of an ensemble start anew; chains resume.
@@ -216,15 +215,15 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
                 start,
                 task.train if is_made else tuple(rows),
                 **taken,
-                num_samples=self.num_samples,
+                num_samples=num_samples,
                 num_chains=num_chains,
                 progress=bool(self.verbose),
             )
 
         if self.n_jobs is None:
-            return run(key, task.init if starts_anew else before, self.num_chains)
-        keys = [jax.random.fold_in(key, chain) for chain in range(self.num_chains)]
-        starts = [task.init if starts_anew or before is None else before[c : c + 1] for c in range(self.num_chains)]
+            return run(key, task.init if starts_anew else before, num_chains)
+        keys = [jax.random.fold_in(key, chain) for chain in range(num_chains)]
+        starts = [task.init if starts_anew or before is None else before[c : c + 1] for c in range(num_chains)]
         jobs = (delayed(run)(key, start, 1) for key, start in zip(keys, starts, strict=True))
         return Draws.concatenate(list(Parallel(self.n_jobs, prefer="threads")(jobs)), along="chains")
 
@@ -262,17 +261,19 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
             The fitted estimator.
         """
         params, facts, arrays = saving.read(folder, cls.__name__, objects)
-        loaded = cls(**params)
-        loaded.hidden_, loaded.input_shape_ = tuple(facts["hidden"]), tuple(facts["input_shape"])
-        loaded.n_features_in_ = facts["n_features_in"]
-        if "feature_names_in" in facts:
-            loaded.feature_names_in_ = np.asarray(facts["feature_names_in"], object)
-        for name in loaded._scalings():
-            setattr(loaded, name, Scaling(arrays[f"{name}/mean"], arrays[f"{name}/scale"]))
-        loaded._take_target_facts(facts)
-        example = jax.ShapeDtypeStruct((1, *loaded.input_shape_), np.float32)
-        like = jax.eval_shape(loaded._network().init, jax.random.key(0), example)
-        loaded.draws_ = saving.as_draws(folder, arrays, like)
+        # Files whose fields have the right types may still describe no estimator.
+        with archives.reading(Path(folder) / "estimator.json", "restore it, or save the estimator anew"):
+            loaded = cls(**params)
+            loaded.hidden_, loaded.input_shape_ = tuple(facts["hidden"]), tuple(facts["input_shape"])
+            loaded.n_features_in_ = facts["n_features_in"]
+            if "feature_names_in" in facts:
+                loaded.feature_names_in_ = np.asarray(facts["feature_names_in"], object)
+            for name in loaded._scalings():
+                setattr(loaded, name, Scaling(arrays[f"{name}/mean"], arrays[f"{name}/scale"]))
+            loaded._take_target_facts(facts)
+            example = jax.ShapeDtypeStruct((1, *loaded.input_shape_), np.float32)
+            like = jax.eval_shape(loaded._network().init, jax.random.key(0), example)
+            loaded.draws_ = saving.as_draws(folder, arrays, like)
         return loaded
 
     def _scalings(self) -> tuple[str, ...]:
@@ -293,6 +294,14 @@ class _Problem(NamedTuple):
     task: Task
     rows: Rows
     prior: float | None
+
+
+def check_finite(predicted: np.ndarray) -> np.ndarray:
+    """Return predictions, the rows of which are inputs, or raise an `InputError` that names one that is not finite."""
+    good = np.isfinite(predicted).all(axis=tuple(range(1, predicted.ndim)))
+    rule = "hold inputs near enough to those of `fit` for finite predictions"
+    check(bool(good.all()), "X", rule, f"row {int(np.argmin(good))} far away")
+    return predicted
 
 
 def _filled_up(x: np.ndarray) -> np.ndarray:

@@ -15,6 +15,7 @@ import numpy as np
 from roamax import models, priors
 from roamax.errors import check
 from roamax.models import Model
+from roamax.models.model import widths as widths
 from roamax.posterior import Posterior
 from roamax.samplers import registry
 from roamax.sampling.named import named_sampler
@@ -112,8 +113,10 @@ def build_sampler(
     if not isinstance(sampler, str):
         check(callable(sampler), "sampler", "be a name, a roamax.Sampler or a function of a posterior", sampler)
         return _from_function(sampler, posterior)
-    arguments = (sampler, posterior, task.init, task.is_regression, num_steps, num_samples)
-    chosen = tuple(sorted(options.items()))
+    own = dict(options)
+    rate = own.pop("learning_rate", None)
+    arguments = (sampler, posterior, task.init, task.is_regression, num_steps, num_samples, rate)
+    chosen = tuple(sorted(own.items()))
     try:
         hash(chosen)
     except TypeError:
@@ -171,6 +174,7 @@ def _by_name(
     regression: bool,
     num_steps: int,
     num_samples: int,
+    learning_rate: float | None,
     options: tuple[tuple[str, Any], ...],
 ) -> Sampler:
     return named_sampler(
@@ -180,5 +184,6 @@ def _by_name(
         num_samples=num_samples,
         init=init,
         regression=regression,
-        **dict(options),
+        learning_rate=learning_rate,
+        options=dict(options),
     )

@@ -9,11 +9,11 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 
-from roamax.errors import check
+from roamax.errors import check, finite
 from roamax.evaluation.predict import Normal, predict, predict_draws
 from roamax.models import Model
 from roamax.sklearn import build
-from roamax.sklearn.base import CLASSIFICATION, DEFAULT_SAMPLER, REGRESSION, BayesianEstimator
+from roamax.sklearn.base import CLASSIFICATION, DEFAULT_SAMPLER, REGRESSION, BayesianEstimator, check_finite
 from roamax.sklearn.scaling import Scaling
 from roamax.types import Sampler
 
@@ -125,7 +125,7 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
             Probabilities of shape (inputs, classes), in the order of `classes_`.
         """
         x, length = self._inputs(X)
-        probabilities = predict(self._network().apply, self.draws_, x)[:length].astype(np.float64)
+        probabilities = check_finite(predict(self._network().apply, self.draws_, x)[:length].astype(np.float64))
         return probabilities / probabilities.sum(axis=1, keepdims=True)
 
     def predict(self, X: Any) -> np.ndarray:
@@ -150,7 +150,9 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
             Probabilities of shape (draws of all chains, inputs, classes).
         """
         x, length = self._inputs(X)
-        return np.exp(predict_draws(self._network().apply, self.draws_, x)[:, :length])
+        found = np.exp(predict_draws(self._network().apply, self.draws_, x)[:, :length])
+        check_finite(np.moveaxis(found, 1, 0))
+        return found
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
         """Return how much of the uncertainty more data could not, and could, take away.
@@ -270,7 +272,7 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         Returns:
             The ends of the intervals, of shape (inputs, 2).
         """
-        check(0 < coverage < 1, "coverage", "be in (0, 1)", coverage)
+        coverage = finite(coverage, "coverage", above=0, below=1)
         return self.predict_quantiles(X, (0.5 - coverage / 2, 0.5 + coverage / 2))
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
@@ -295,7 +297,8 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
 
     def _in_units(self, moments: Normal, length: int) -> Normal:
         scaling = self.target_scaling_
-        return Normal(scaling.back(moments.mean[:length]), moments.std[:length].astype(np.float64) * scaling.scale)
+        std = moments.std[:length].astype(np.float64) * scaling.scale
+        return Normal(*map(check_finite, (scaling.back(moments.mean[:length]), std)))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

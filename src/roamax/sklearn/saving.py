@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from roamax.errors import FileError, InputError, check
+from roamax.errors import FileError, InputError, check, shaped, shown
 from roamax.host import files
 from roamax.numerics import trees
 from roamax.sampling.draws import Draws
@@ -23,6 +23,11 @@ FORMAT = 2
 OLD_FORMAT = 1
 """Arrays in `estimator.safetensors`."""
 FIELDS = ("format", "version", "estimator", "params", "objects", "facts", "sha256")
+SHAPE = {
+    "format": int, "estimator": str, "params": dict, "objects": [str], "sha256": str,
+    "facts": {"hidden": [int], "input_shape": [int], "n_features_in": int, "feature_names_in?": [str]},
+}  # fmt: skip
+"""The fields of `estimator.json` that all estimators have."""
 
 
 def write(folder: str | Path, kind: str, params: Mapping[str, Any], facts: Mapping[str, Any], arrays: dict) -> None:
@@ -57,25 +62,24 @@ def read(
     """Read what `write` wrote: arguments (with `objects` for those that were not saved), facts and arrays."""
     path = Path(folder) / "estimator.json"
     described = files.read_sealed(path, FIELDS)
-    try:
-        version, found, params = described["format"], described["estimator"], dict(described["params"])
-        listed, facts, sha256 = list(described["objects"]), dict(described["facts"]), str(described["sha256"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise FileError(f"{path} is damaged: it does not describe an estimator.") from error
-    if version not in (OLD_FORMAT, FORMAT):
+    version, found = (described.get(field) for field in ("format", "estimator"))
+    if isinstance(version, int) and version not in (OLD_FORMAT, FORMAT):
         raise FileError(f"{path} has format {version}; this version reads {OLD_FORMAT} and {FORMAT}.")
+    shaped(described, SHAPE, path)
     if found != kind:
-        raise FileError(f"{path} is of a {found}: load it with {found}.load.")
+        raise FileError(f"{path} is of a {shown(found, 40)}: load it with {shown(found, 40)}.load.")
+    params, listed = described["params"], described["objects"]
     for name in listed:
         if name not in objects:
             raise InputError(f"`{name}` must be given to load {folder}, since it could not be saved; got none.")
     for name in objects:
         if name not in {*listed, *params}:
             raise InputError(f"`{name}` must be an argument of {kind}; got one that it does not have.")
+    sha256 = described["sha256"]
     if re.fullmatch("[0-9a-f]{64}", sha256) is None:
         raise FileError(f"{path} is damaged: it does not have a checksum of the arrays.")
-    tensors = files.read_tensors(_arrays_path(Path(folder), version, sha256), sha256)
-    return {**{name: _as_given(value) for name, value in params.items()}, **objects}, facts, tensors
+    tensors = files.read_tensors(_arrays_path(Path(folder), described["format"], sha256), sha256)
+    return {**{name: _as_given(value) for name, value in params.items()}, **objects}, described["facts"], tensors
 
 
 def as_draws(folder: str | Path, arrays: Mapping[str, np.ndarray], like: Params) -> Draws:

@@ -22,8 +22,9 @@ class Scaling(NamedTuple):
         return cls(fitted.mean_.reshape(shape), fitted.scale_.reshape(shape))
 
     def forward(self, values: np.ndarray) -> np.ndarray:
-        """Standardise values, in single precision."""
-        return ((values - self.mean) / self.scale).astype(np.float32)
+        """Standardise values, in single precision; what does not fit becomes infinite."""
+        with np.errstate(over="ignore"):
+            return ((values - self.mean) / self.scale).astype(np.float32)
 
     def back(self, values: np.ndarray) -> np.ndarray:
         """Convert standardised values back to the original units."""

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from roamax import data
-from roamax.errors import check
+from roamax.errors import check, whole
 
 
 class Sizes(NamedTuple):
@@ -55,6 +55,8 @@ def load(
 def _load(name: str, folder: Path, sizes: Sizes, classes: tuple[int, ...] | None, halve: bool, seed: int) -> TaskData:
     loaded = data.load(name, folder)
     check(len(loaded.x_train) > 0, "data", "have a training set", name)
+    enough = len(loaded.x_train) > 1 or loaded.x_valid is not None
+    check(enough, "data", "have at least two training examples, one to hold out", f"{name} with one")
     splits = data.split(loaded, sizes.valid, seed)
     if classes is not None:
         splits = [_only(pair, classes, loaded.num_classes) for pair in splits]
@@ -71,9 +73,8 @@ def _load(name: str, folder: Path, sizes: Sizes, classes: tuple[int, ...] | None
 
 
 def _only(pair: tuple[Any, Any], classes: tuple[int, ...], num_classes: int) -> tuple[Any, Any]:
-    known = all(isinstance(label, int) and 0 <= label < num_classes for label in classes)
     rule = f"be two or more different labels in [0, {num_classes})"
-    check(known and len(set(classes)) == len(classes) >= 2, "classes", rule, classes)
+    check(max(classes, default=0) < num_classes and len(set(classes)) == len(classes) >= 2, "classes", rule, classes)
     x, y = pair
     rows = np.isin(y, classes)
     # Labels are renumbered in the order given.
@@ -86,8 +87,7 @@ def _subset(pair: tuple[Any, Any], size: int | None, argument: str, seed: int) -
     if size is None:
         return pair
     x, y = pair
-    whole = isinstance(size, int) and not isinstance(size, bool)
-    check(whole and 1 <= size <= len(x), argument, f"be a whole number in [1, {len(x)}]", size)
+    size = whole(size, argument, 1, len(x))
     # Sorted to keep the published order: predictions are compared row by row.
     chosen = np.sort(np.random.default_rng(seed).permutation(len(x))[:size])
     return x[chosen], y[chosen]

@@ -1,6 +1,7 @@
 """Task distributions for meta-training: those that ship with the package, and custom ones."""
 
 import importlib
+import inspect
 import itertools
 import os
 import sys
@@ -88,7 +89,7 @@ def _own(name: str) -> TaskDistribution:
     sys.path.insert(0, os.getcwd())
     try:
         member = _member(*name.split(":", 1))
-        found: Any = member() if callable(member) else member
+        found: Any = _called(member, name) if callable(member) else member
     finally:
         sys.path.remove(os.getcwd())
     if isinstance(found, TaskDistribution):
@@ -99,7 +100,22 @@ def _own(name: str) -> TaskDistribution:
     return TaskDistribution(name, tuple(found))
 
 
+def _called(function: Callable[..., Any], name: str) -> Any:
+    try:
+        inspect.signature(function).bind()
+    except (TypeError, ValueError) as error:
+        raise InputError(f"`tasks` must name tasks, or a function without arguments; got {name!r}.") from error
+    return function()
+
+
 def _member(module_name: str, attribute: str) -> Any:
+    is_dotted = all(part.isidentifier() for part in module_name.split("."))
+    check(
+        is_dotted and attribute.isidentifier(),
+        "tasks",
+        "be a name, or module:attribute",
+        repr(f"{module_name}:{attribute}"),
+    )
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:

@@ -1,13 +1,13 @@
 """Task specs: JSON-serialisable descriptions of tasks."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from roamax import models
-from roamax.errors import InputError
+from roamax.errors import InputError, as_seed, check, finite, flag, whole
 from roamax.tasks import arrays
 from roamax.tasks.task import Task, make_task
 
@@ -47,9 +47,23 @@ class TaskSpec:
             options = json.loads(json.dumps(dict(self.options), sort_keys=True))
         except (TypeError, ValueError) as error:
             raise InputError(f"`options` must be JSON-serialisable; got {self.options}.") from error
-        object.__setattr__(self, "options", options)
+        checked = {
+            "options": options,
+            "weight_decay": finite(self.weight_decay, "weight_decay", above=0),
+            "batch_size": whole(self.batch_size, "batch_size"),
+            "halve": flag(self.halve, "halve"),
+            "seed": as_seed(self.seed),
+        }
+        for name in ("data", "model"):
+            check(isinstance(getattr(self, name), str), name, "be a name", getattr(self, name))
+        for name in ("train_size", "valid_size", "test_size"):
+            if getattr(self, name) is not None:
+                checked[name] = whole(getattr(self, name), name)
         if self.classes is not None:
-            object.__setattr__(self, "classes", list(self.classes))
+            check(isinstance(self.classes, Iterable), "classes", "be a list of labels", self.classes)
+            checked["classes"] = [whole(label, "classes", 0) for label in self.classes]
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
 
     def __hash__(self) -> int:
         return hash(self.name)

@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from roamax import likelihoods, priors
-from roamax.errors import check
+from roamax.errors import check, whole
+from roamax.host.machine import check_not_forked
 from roamax.models import Model
 from roamax.numerics.trees import leading_length
 from roamax.posterior import Posterior
@@ -69,11 +70,11 @@ def make_task(
     Returns:
         The task.
     """
+    check_not_forked()
     parts = {part: _as_pair(pair, part) for part, pair in (("train", train), ("valid", valid), ("test", test))}
     x, y = parts["train"]
     num_data = len(x)
-    whole = isinstance(batch_size, int) and not isinstance(batch_size, bool)
-    check(whole and 1 <= batch_size <= num_data, "batch_size", f"be a whole number in [1, {num_data}]", batch_size)
+    batch_size = whole(batch_size, "batch_size", 1, num_data)
     _check_alike(parts)
     init = _initialiser(model, x.shape[1:], x.dtype)
     check_targets, likelihood = (_check_classes, _categorical) if _are_classes(y) else (_check_real, _gaussian)

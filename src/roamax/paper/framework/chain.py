@@ -18,7 +18,7 @@ import numpy as np
 
 from roamax import runs
 from roamax.data import augment
-from roamax.errors import DivergenceError, InputError
+from roamax.errors import DivergenceError, InputError, shaped
 from roamax.evaluation import metrics
 from roamax.evaluation.compare import Method
 from roamax.evaluation.evaluate import space
@@ -94,7 +94,7 @@ class Chain(NamedTuple):
             record = space(self.task, self.draws, batch_size=_batch_size())
             files.write_json(path, {**record, "seconds": time.monotonic() - begun})
             self.spared[path] = 0.0
-        record = files.read_json(path)
+        record = shaped(files.read_json(path), {"cosine": [list], "seconds?": float}, path, "Remove it.")
         self.spared.setdefault(path, record.get("seconds", 0.0))
         return record
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from roamax.errors import check, lookup
+from roamax.errors import as_seed, check, lookup, whole
 
 
 class Experiment(NamedTuple):
@@ -88,9 +88,10 @@ def run_experiment(
         The content of its results.json.
     """
     experiment = lookup(EXPERIMENTS, name, "NAME")
-    check(seeds >= 1, "seeds", "be >= 1", seeds)
+    seeds, steps = whole(seeds, "seeds"), [whole(count, "steps") for count in steps]
+    as_seed(as_seed(seed) + seeds - 1)
     takers = ", ".join(key for key, entry in EXPERIMENTS.items() if entry.takes_steps)
-    check(not steps or experiment.takes_steps, "steps", f"be given for {takers} only", f"{list(steps)} for {name}")
+    check(not steps or experiment.takes_steps, "steps", f"be given for {takers} only", f"{steps} for {name}")
     from roamax import runs
     from roamax.host import files
     from roamax.paper.framework.lab import Lab

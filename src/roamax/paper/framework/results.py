@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from roamax.errors import FileError, check
+from roamax.errors import FileError, check, named_file, shaped
 from roamax.host import files
 from roamax.paper.framework.comparison import EPSILON_SQUARED, LENGTH, Comparison, Holds
 from roamax.paper.framework.registry import EXPERIMENTS
@@ -64,7 +64,7 @@ def write_files(folder: Path, about: Mapping[str, Any], found: Findings) -> dict
 def claim_sentences(results: Mapping[str, Any]) -> list[str]:
     """Return a sentence for each of the paper's claims in results.json on whether it holds; older files have none."""
     words = {True: "holds", False: "does not hold", "level": "cannot be told from the noise"}
-    return [f"{claim}: {words[holds]} here." for claim, holds in results.get("claims", {}).items()]
+    return [f"{claim}: {words.get(holds, holds)} here." for claim, holds in results.get("claims", {}).items()]
 
 
 HEAD = """# Results
@@ -102,6 +102,7 @@ def write_page(folders: Sequence[Path], out: Path) -> list[Path]:
         The files of the figures.
     """
     check(len(folders) > 0, "DIR", "name at least one folder of results", "none")
+    out = named_file(out, "out")
     pictures = out.with_suffix("")
     files.make_folder(pictures)
     shown, sections = [], [HEAD]
@@ -117,7 +118,7 @@ def write_page(folders: Sequence[Path], out: Path) -> list[Path]:
         sections.append(
             _section(folder.name, results, {name: f"{pictures.name}/{path.name}" for name, path in figures.items()})
         )
-    files.write_bytes(out, "\n".join(sections).encode())
+    files.write_bytes(out, "\n".join(sections).encode(errors="backslashreplace"))
     return shown
 
 
@@ -149,11 +150,24 @@ _NOT_OF_THE_PAPER = ("On CIFAR-10, CNN,", "On MNIST, MLP,")
 EARLIER = "Settings are those of the earlier search."
 
 
+_ROW = {"row": [str], "values": {"*": [(float, None)]}}
+RESULTS = {
+    "experiment": str, "scale": str, "seeds": [int], "notes": [str], "minutes": float, "remarks?": [str],
+    "figures": [str], "data?": dict, "orderings": {"*": str}, "claims?": {"*": (bool, str)},
+    "made_by": {"versions": {"*": str}, "cores": int, "seed": int},
+    "tables": {"*": {
+        "title": str, "heads": [str], "columns": [str], "compared": str, "digits": int, "better": {"*": str},
+        "rows": [_ROW], "paper": [_ROW],
+    }},
+}  # fmt: skip
+"""The fields of an experiment's results.json."""
+
+
 def _read(folder: Path) -> dict[str, Any]:
     """Read results.json, with today's names for what older files name otherwise."""
     path = folder / "results.json"
-    results = files.read_json(path)
-    if not isinstance(results, dict) or results.get("experiment") not in EXPERIMENTS:
+    results = shaped(files.read_json(path), RESULTS, path, "`roamax experiment` writes such files.")
+    if results["experiment"] not in EXPERIMENTS or not all(map(files.is_plain_name, results["figures"])):
         raise FileError(f"{path} was not written by `roamax experiment`.")
     results["reproduces"] = EXPERIMENTS[results["experiment"]].reproduces
     results["remarks"] = [_today(remark) for remark in results.get("remarks", [])]

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from roamax.errors import check
+from roamax.errors import check, whole
 from roamax.posterior import Posterior
 from roamax.samplers.learned import _kernel, _network
 from roamax.samplers.learned._groups import Groups
@@ -108,7 +108,8 @@ def l2e_family(
         Functions that draw weights, and that bind weights to a posterior.
     """
     scalars = Scalars(step_size=step_size, friction=friction, temperature=temperature, output_scale=output_scale)
-    check(passes in (1, 2), "passes", "be 1 or 2", passes)
+    passes = whole(passes, "passes", 1, 2)
+    check(mesh is None or isinstance(mesh, Mesh), "mesh", "be a jax.sharding.Mesh", mesh)
 
     def bind(meta_params: MetaParams, posterior: Posterior) -> Sampler:
         _network.check_mlp(meta_params, WIDTHS, "meta_params")

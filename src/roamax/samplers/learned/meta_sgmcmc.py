@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from roamax.errors import check
+from roamax.errors import check, finite, lookup
 from roamax.numerics import trees
 from roamax.posterior import Posterior
 from roamax.samplers.learned import _network
@@ -115,10 +115,8 @@ def meta_sgmcmc_family(
         Functions that draw weights, and that bind weights to a posterior.
     """
     scalars = Scalars(step_size=step_size, temperature=temperature)
-    check(q_clip > 0, "q_clip", "be > 0", q_clip)
-    check(d_clip > 0, "d_clip", "be > 0", d_clip)
-    check(gamma in ("autodiff", "finite_difference"), "gamma", "be autodiff or finite_difference", gamma)
-    slope = _slope if gamma == "autodiff" else _difference
+    q_clip, d_clip = finite(q_clip, "q_clip", above=0), finite(d_clip, "d_clip", above=0)
+    slope = lookup({"autodiff": _slope, "finite_difference": _difference}, gamma, "gamma")
 
     def init_weights(key: Key) -> MetaParams:
         keys = jax.random.split(key, len(WIDTHS))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from roamax.errors import check
+from roamax.errors import check, finite
 from roamax.numerics import trees
 from roamax.posterior import Posterior
 from roamax.samplers.learned import _network
@@ -85,8 +85,9 @@ def precond_l2e(
 
 def widths(decays: Sequence[float]) -> tuple[int, ...]:
     """Return the widths of the network for these running averages."""
+    check(isinstance(decays, Sequence) and not isinstance(decays, str), "decays", "be a list of numbers", decays)
     for decay in decays:
-        check(0 <= decay < 1, "decays", "be in [0, 1)", decay)
+        finite(decay, "decays", least=0, below=1)
     return 3 + len(decays), 32, 32, 2
 
 
