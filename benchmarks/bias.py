@@ -53,15 +53,15 @@ KEPT = (0.8, 1.25)
 
 def finding(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a sentence on which samplers keep the spread of which targets."""
-    kept: dict[str, list[str]] = {}
-    for row in rows:
-        ratio = row["deviation"]
-        kept.setdefault(row["sampler"], []).extend([row["target"]] if KEPT[0] <= ratio <= KEPT[1] else [])
+    targets = list(dict.fromkeys(row["target"] for row in rows))
     groups: dict[str, list[str]] = {}
-    for sampler, targets in kept.items():
-        groups.setdefault(", ".join(targets) or "no target", []).append(f"`{sampler}`")
-    words = "; ".join(f"on {targets}: {', '.join(samplers)}" for targets, samplers in groups.items())
-    return textwrap.fill(f"The ratio of deviations is within {KEPT[0]} to {KEPT[1]} {words}.", 120)
+    for sampler in dict.fromkeys(row["sampler"] for row in rows):
+        own = [row for row in rows if row["sampler"] == sampler]
+        kept = [row["target"] for row in own if KEPT[0] <= row["deviation"] <= KEPT[1]]
+        where = {0: "no target", len(targets): "every target"}.get(len(kept), ", ".join(kept))
+        groups.setdefault(where, []).append(f"`{sampler}`")
+    said = "; ".join(f"on {where}, {', '.join(samplers)}" for where, samplers in groups.items())
+    return textwrap.fill(f"The ratio of standard deviations to those of the target is in {KEPT}: {said}.", 120)
 
 
 def contestants(sources: list[str]) -> dict[str, SamplerOf]:
