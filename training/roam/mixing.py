@@ -2,7 +2,8 @@
 
 python training/roam/mixing.py
 
-On `small`, prints the NLL of one draw (mean over draws), and of averages over more and more draws, on validation data,
+First, on `half`, the error barriers between the draws of five cycles of 2,000 steps, and their cosine similarities.
+Then, on `small`, the NLL of one draw (mean over draws), and of averages over more and more draws, on validation data,
 for SGHMC with two step sizes and for `roam` in long and in short cycles, 100,000 steps each.
 """
 
@@ -13,6 +14,7 @@ from evaluate import TASKS
 from runs import draws, nll, task_of
 
 import roamax
+from roamax import landscape
 
 STEPS, KEPT = 100_000, 100
 
@@ -25,8 +27,21 @@ def row(name: str, logs: jax.Array) -> None:
     print(f"{name:22} one draw {single[0]:.3f}, {single[1]:.3f}  averages of {averages}", flush=True)
 
 
+def barriers() -> None:
+    """Print the barriers between the ends of cycles."""
+    task = task_of(TASKS["half"])
+    sampler = roamax.roam(task.posterior, cycle_length=2_000)
+    drawn = roamax.sample(
+        jax.random.key(0), sampler, task.init, task.train, batch_size=task.batch_size, num_samples=5, progress=False
+    )
+    segments = landscape.error_segments(task.apply, drawn, task.valid)
+    cosine = landscape.cosine_similarity(drawn)
+    print("half, error barriers", segments.error_barrier.round(3), "cosines", np.diag(cosine, 1).round(3), flush=True)
+
+
 def main() -> None:
-    """Print the table."""
+    """Print the tables."""
+    barriers()
     task, key = task_of(TASKS["small"]), jax.random.key(0)
 
     def run(sampler: roamax.Sampler, ends: np.ndarray) -> jax.Array:
