@@ -161,6 +161,9 @@ def test_large_networks_explore_without_noise_and_small_ones_with_it():
 
     assert heat(90_000, 2_000) == 0
     assert heat(20, 100_000) > 0.9
+    # Between the two, draws would have noise that does not average out: few cycles are there.
+    assert heat(20, 20_000) == 0
+    assert heat(20, 60_000) > 0.9
 
 
 @pytest.mark.parametrize("shape", [(30, 6), (6, 30), (3, 3, 2, 70), (90, 80)])

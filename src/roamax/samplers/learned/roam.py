@@ -31,7 +31,7 @@ LARGEST_RATE = 0.2
 """A step relaxes at most this fraction of the way to equilibrium."""
 NOISE_OF_BATCHES = 0.2
 """A step of the sampling part is so short that the noise of batches heats it by at most half of this."""
-ENOUGH = 2.0
+ENOUGH = 4.0
 """This many relaxation times are taken as enough to reach equilibrium."""
 LONGEST_SIDE = 64
 """A matrix whose sides are both longer is made flat in blocks, so that this costs less than its gradient."""
@@ -87,7 +87,7 @@ def roam(
 
     A cycle that is too short to reach equilibrium with such steps would fill its draws with noise that does not average
     out. With R the relaxation times in a fifth of a cycle, the step of the sampling part and the temperature of
-    exploration are multiplied by R^4 / (2^4 + R^4). So a small network with long cycles is sampled at temperature T,
+    exploration are multiplied by R^8 / (4^8 + R^8). So a small network with long cycles is sampled at temperature T,
     and the short cycle of a large network ends near an optimum.
 
     Guarantee: that of SGHMC within the sampling part of a cycle, once it has reached equilibrium. The short cycles of a
@@ -201,7 +201,7 @@ class _Sizes(NamedTuple):
     def settling(self) -> float:
         """The degree, from 0 to 1, to which a fifth of a cycle can reach equilibrium."""
         reach = self.cycle / 5 * self.largest_rate
-        return reach**4 / (ENOUGH**4 + reach**4)
+        return reach**8 / (ENOUGH**8 + reach**8)
 
     @property
     def rate(self) -> float:
