@@ -12,6 +12,7 @@ import sys
 import time
 import warnings
 
+import jax
 import numpy as np
 import pytest
 
@@ -20,7 +21,7 @@ from roamax.cli import COMMANDS, demo_methods, find, main, parse, parsing
 from roamax.cli.output import FORMATS
 from roamax.cli.start import start_jax
 from roamax.evaluation.run import read_record
-from roamax.host import files, progress
+from roamax.host import files, machine, progress
 from roamax.samplers import registry
 
 SHORT = ["--data", "digits", "--options", "hidden=[8]", "--batch-size", "32", "--burn-in", "40", "--thinning", "10",
@@ -338,6 +339,15 @@ def test_interrupted_sampling_says_how_to_resume_and_resumes_there(tmp_path, cap
     # With fewer draws to take than asked for first, so that the test ends.
     main([*words[:-1], str(drawn + 1), "--out", str(folder), "--json"])
     assert json.loads(capsys.readouterr().out)["draws"] == drawn + 1
+
+
+@pytest.mark.parametrize(("chains", "devices"), [(1, 1), (3, 3), (100, 4)])
+def test_chains_have_as_many_devices_as_there_are_cores_at_most(monkeypatch, chains, devices):
+    chosen = {}
+    monkeypatch.setattr(jax.config, "update", chosen.__setitem__)
+    monkeypatch.setattr(machine, "usable_cores", lambda: 4)
+    start_jax(chains)
+    assert chosen["jax_num_cpu_devices"] == devices
 
 
 def test_half_a_program_in_the_cache_is_not_spoken_of():

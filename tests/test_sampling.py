@@ -273,10 +273,11 @@ import sys
 sys.path[:0] = sys.argv[1:]
 import jax, numpy as np
 from test_sampling import run
-assert len(jax.local_devices()) == 2
-np.save(sys.stdout.buffer, run(num_chains=4).positions["theta"])
+from roamax.sampling.chains import _groups
+assert [group.size for group in _groups(5)] == [2, 3]
+np.save(sys.stdout.buffer, run(num_chains=5).positions["theta"])
 """
     command = [sys.executable, "-c", code, str(Path(__file__).parent)]
     result = subprocess.run(command, capture_output=True, check=True, env={**os.environ, "JAX_NUM_CPU_DEVICES": "2"})
     spread = np.load(io.BytesIO(result.stdout))
-    np.testing.assert_allclose(spread, run(num_chains=4).positions["theta"], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(spread, run(num_chains=5).positions["theta"], rtol=1e-4, atol=1e-5)

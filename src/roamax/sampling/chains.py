@@ -1,5 +1,6 @@
 """The chains of a run on their devices: keys, states, and checks for divergence."""
 
+import itertools
 from typing import Any, NamedTuple
 
 import jax
@@ -34,6 +35,11 @@ class _Group(NamedTuple):
     device: Any
     chains: slice
 
+    @property
+    def size(self) -> int:
+        """The number of its chains."""
+        return self.chains.stop - self.chains.start
+
     def place(self, tree: Any) -> Any:
         """Return a copy on the device of this group's part of a tree with chains along the leading axis."""
         # Always a copy: segments donate their states' buffers, and the caller's arrays must stay valid.
@@ -44,12 +50,11 @@ class _Group(NamedTuple):
 
 
 class Chains:
-    """All chains of a run, advanced by compiled segments, in equal groups on as many local devices as divide them."""
+    """All chains of a run, advanced by compiled segments, in groups on the local devices that differ by one at most."""
 
     def __init__(self, sampler: Sampler, keys: ChainKeys, states: Any, source: BatchSource):
-        num_chains = len(keys.step)
-        self._groups = _groups(num_chains)
-        self._run = segment(sampler.step, source.read, num_chains // len(self._groups))
+        self._groups = _groups(len(keys.step))
+        self._runs = [segment(sampler.step, source.read, group.size) for group in self._groups]
         self._source, self._data_keys = source, keys.data
         self._states = [group.place(states) for group in self._groups]
         self._keys = [group.place((keys.step, keys.data)) for group in self._groups]
@@ -71,8 +76,8 @@ class Chains:
         stop = int(min(stop, self._window.stop))
         steps = np.int32(self._window.start), np.int32(step), np.int32(stop)
         self._ends = [
-            self._run(states, *keys, *batches, *steps)
-            for states, keys, batches in zip(self._states, self._keys, self._batches, strict=True)
+            run(states, *keys, *batches, *steps)
+            for run, states, keys, batches in zip(self._runs, self._states, self._keys, self._batches, strict=True)
         ]
         self._states = [end.states for end in self._ends]
         return stop
@@ -111,12 +116,11 @@ class Chains:
 
 
 def _groups(num_chains: int) -> list[_Group]:
-    devices = jax.local_devices()
-    count = max(n for n in range(1, min(num_chains, len(devices)) + 1) if num_chains % n == 0)
-    size = num_chains // count
-    if count == 1:
+    devices = jax.local_devices()[:num_chains]
+    if len(devices) == 1:
         return [_Group(None, slice(0, num_chains))]
-    return [_Group(devices[i], slice(i * size, (i + 1) * size)) for i in range(count)]
+    ends = [num_chains * number // len(devices) for number in range(len(devices) + 1)]
+    return [_Group(device, slice(*pair)) for device, pair in zip(devices, itertools.pairwise(ends), strict=True)]
 
 
 def _on_host(parts: list[Any]) -> Any:
