@@ -49,7 +49,7 @@ def baoab(posterior, *, step_size, friction, temperature=1.0):
         return BAOABState(position, momentum, state.step + 1), roamax.Info(energy)
 
     settings = {"name": "baoab", "step_size": describe(step_size), "friction": describe(friction)}
-    return roamax.Sampler(init, step, settings=settings)
+    return roamax.Sampler(init, step, settings=settings, posterior=posterior)
 
 
 def main(quick=False):

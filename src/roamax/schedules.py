@@ -5,7 +5,7 @@ Every scalar hyperparameter of a sampler is a float or a schedule; any optax sch
 
 import math
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 import jax
 import jax.numpy as jnp
@@ -135,7 +135,7 @@ def describe(value: Any) -> Any:
     if isinstance(value, Constant):
         return value.value
     if callable(value) and not hasattr(value, "__dataclass_fields__"):
-        return Described(getattr(value, "__qualname__", type(value).__name__), value)
+        return Described(getattr(value, "__qualname__", type(value).__name__), cast(Schedule, value))
     return str(value)
 
 

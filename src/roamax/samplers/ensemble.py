@@ -107,7 +107,7 @@ def ensemble(
         "name": "ensemble",
         "member_steps": member_steps,
         "restarts": init is not None,
-        "optimizer": optimizer or "sgd" if known else Described(describe(optimizer.update), one_update),
+        "optimizer": optimizer or "sgd" if known else Described(describe(transform.update), one_update),
         "learning_rate": describe(learning_rate),
         "momentum": momentum,
         "temperature": temperature,
