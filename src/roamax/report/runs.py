@@ -91,12 +91,13 @@ def _figures(records: Mapping[str, Mapping[str, Any]]) -> Sequence[Figure]:
                             "Confidence on the run's test data and on out-of-distribution data."))  # fmt: skip
     several = {name: record for name, record in records.items() if record["num_samples"] >= 2}
     if several:
-        shown += [
-            Figure("cosine", geometry.cosine_matrices(several), "Similarity of draws",
-                   "Cosine similarity between draws of one chain; dark cells off the diagonal are draws far apart."),
-            Figure("paths", geometry.error_paths(several), "Barriers",
-                   "Test error along the line from one draw to the next; a barrier suggests another mode."),
-        ]  # fmt: skip
+        shown.append(Figure("cosine", geometry.cosine_matrices(several), "Similarity of draws",
+                            "Cosine similarity between draws of one chain; dark cells off the diagonal are draws far "
+                            "apart."))  # fmt: skip
+    if any("segments" in record["space"] for record in several.values()):
+        shown.append(Figure("paths", geometry.error_paths(several), "Barriers",
+                            "Test error along the line from one draw to the next; a barrier suggests another "
+                            "mode."))  # fmt: skip
     if any("surface" in record["space"] for record in several.values()):
         shown.append(Figure("surface", geometry.error_surfaces(several), "Error surface",
                             "Test error on the plane through three draws of a chain."))  # fmt: skip
