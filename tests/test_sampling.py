@@ -61,7 +61,7 @@ def test_a_sampler_that_sweeps_runs_through_an_epochs_batches_and_back():
     def step(key, state, batch):
         return state._replace(position=batch, step=state.step + 1), roamax.Info(jnp.zeros(()))
 
-    sweeping = sghmc()._replace(step=step, sweeps=True)
+    sweeping = sghmc()._replace(step=step, sweeps=True, posterior=None)
     options = {"batch_size": 5, "num_samples": 24, "burn_in": 0, "thinning": 1, "num_chains": 2}
     seen = roamax.sample(jax.random.key(0), sweeping, jnp.zeros(5), jnp.arange(20.0), **options).positions
     for chain in seen:
