@@ -15,6 +15,7 @@ from roamax.errors import FileError, InputError
 
 OTHERS = {
     "page": "benchmarks.__main__:page",
+    "answers": "benchmarks.answers:measure",
     "conv": "benchmarks.conv:compare",
     "conv-ways": "benchmarks.conv_ways:compare",
     "estimators": "benchmarks.estimators:compare",
@@ -61,8 +62,8 @@ def suite(
     two CPU cores; and how time and memory grow with size. Libraries that are
     not installed are left out, with a note.
 
-    Other benchmarks: python -m benchmarks page, conv, conv-ways, estimators,
-    meta or pytorch; each has its own --help.
+    Other benchmarks: python -m benchmarks page, answers, conv, conv-ways,
+    estimators, meta or pytorch; each has its own --help.
 
     Examples:
         python -m benchmarks
