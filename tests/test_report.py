@@ -86,8 +86,8 @@ def test_a_page_replaces_only_pages_of_ours(tmp_path):
     link.symlink_to(own)
     dangling.symlink_to(tmp_path / "nowhere")
     os.mkfifo(pipe)
-    for path in (own, link, pipe, dangling, tmp_path, Path("/dev/null"), Path(".")):
-        with pytest.raises(InputError, match="`out` must be a"):
+    for path in (own, link, pipe, dangling, tmp_path, Path(".")):
+        with pytest.raises(InputError, match=r"`out` must (be a|name a file)"):
             page(path)
     assert (own.read_text(), link.is_symlink(), stat.S_ISFIFO(pipe.stat().st_mode)) == ("my own notes", True, True)
     assert not list(tmp_path.glob("*/line.png"))
@@ -108,10 +108,9 @@ def test_files_replace_regular_files_only(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     files.write_bytes(tmp_path / "link", b"new")
     assert ((tmp_path / "own").read_text(), (tmp_path / "link").is_symlink()) == ("new", True)
-    for path in (tmp_path / "pipe", Path("/dev/null")):
-        with pytest.raises(FileError, match="could not be written: it is not a regular file"):
-            files.write_bytes(path, b"new")
-        assert not stat.S_ISREG(path.stat().st_mode)
+    with pytest.raises(FileError, match="could not be written: it is not a regular file"):
+        files.write_bytes(tmp_path / "pipe", b"new")
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, np.float32(math.nan)])
