@@ -47,6 +47,7 @@ ADAM = {"learning_rate": 3e-3, "weight_decay": 5e-4}
 SGMCMC = {"epsilon_squared": 1e-4, "momentum_decay": 0.1, "weight_decay": 5e-4, "temperature": 1.0}
 TUNED = {
     "Adam": ADAM,
+    "Muon": ADAM,
     "Adam DE": {**ADAM, "members": 2},
     "snapshots": {**ADAM, "cycles": 2},
     "SWAG": {**ADAM, "scale": 0.5},

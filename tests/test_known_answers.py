@@ -394,6 +394,21 @@ def test_an_ensemble_by_adam_takes_adams_steps_at_its_rate():
             np.testing.assert_allclose(state.position["theta"], theta, rtol=1e-4)
 
 
+def test_an_ensemble_by_muon_moves_kernels_in_all_directions_alike_and_the_rest_as_adam():
+    slopes = {
+        "kernel": jax.random.normal(KEY, (3, 3, 2, 4)) * jnp.asarray([[[[1, 2, 4, 8.0]]]]),
+        "bias": jnp.asarray([3.0, -0.2]),
+    }
+    energy = lambda p: sum(jax.tree.leaves(jax.tree.map(lambda a, b: jnp.sum(a * b), p, slopes)))  # noqa: E731
+    posterior = roamax.Posterior(lambda p, batch: jnp.zeros(len(batch)), lambda p: -energy(p), 1)
+    sampler = roamax.ensemble(posterior, member_steps=4, optimizer="muon", learning_rate=0.1)
+    state = sampler.init(KEY, jax.tree.map(jnp.zeros_like, slopes))
+    state, _ = sampler.step(KEY, state, jnp.zeros(1))
+    spread = np.linalg.svd(np.reshape(state.position["kernel"], (18, 4)), compute_uv=False)
+    assert spread[0] / spread[-1] < 1.7 < np.linalg.cond(np.reshape(slopes["kernel"], (18, 4)))
+    np.testing.assert_allclose(state.position["bias"], [-0.1, 0.1], rtol=1e-4)
+
+
 def test_an_ensemble_starts_each_member_with_a_fresh_optimizer():
     target = TARGETS["2d"]
     sampler = roamax.ensemble(target.posterior, member_steps=5, learning_rate=0.1, momentum=0.9)

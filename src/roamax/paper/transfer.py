@@ -28,12 +28,12 @@ REMARKS = (
     "L2E and roam have no settings but those that ship; the others have those that were best on validation data of the "
     "task, at this length, with the first seed. All take the same number of minibatch gradients. CPU s is the process "
     "time of a chain on one core, without compilation and prediction.",
-    "Adam is one network, with cosine decay. Adam DE and DE are deep ensembles by Adam and by SGD with momentum, whose "
-    "members (2, 4, 10; for DE also 1) share the gradients. snapshots are positions along one run of Adam: the ends of "
-    "2, 5 or 10 cosine cycles, or ten positions in the last 30 % of one. SWAG takes 20 positions from the last 30 % of "
-    "a run of Adam, where the rate stays at a fifth of the first, and averages either over ten draws from the Gaussian "
-    "with their mean and a diagonal and a low-rank covariance, or takes the mean of the weights alone. SGHMC and "
-    "cSGMCMC are tuned with T in 0, .01, .1 and 1.",
+    "Adam and Muon are one network each, with cosine decay. Adam DE and DE are deep ensembles by Adam and by SGD with"
+    " momentum, whose members (2, 4, 10; for DE also 1) share the gradients. snapshots are positions along one run of"
+    " Adam: the ends of 2, 5 or 10 cosine cycles, or ten positions in the last 30 % of one. SWAG takes 20 positions "
+    "from the last 30 % of a run of Adam, where the rate stays at a fifth of the first, and averages either over ten "
+    "draws from the Gaussian with their mean and a diagonal and a low-rank covariance, or takes the mean of the "
+    "weights alone. SGHMC and cSGMCMC are tuned with T in 0, .01, .1 and 1.",
     "The NLL of regression is that of the mixture over draws.",
 )
 

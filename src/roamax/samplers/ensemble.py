@@ -33,11 +33,11 @@ def ensemble(
 ) -> Sampler:
     """Return a sampler that trains one member after another, each for `member_steps` on the mean energy U / N.
 
-    The default optimizer is SGD with momentum and a cosine decay of the learning rate to 0; "adam" is Adam with the
-    same decay, and with one member the usual way to train a single network. Each member starts from
-    `init(key)`; without `init` it starts where the last one ended, with the optimizer reset: a snapshot ensemble.
-    Each trained member is a draw, so `roamax.sample` needs neither burn-in nor thinning, and `num_samples` is the
-    number of members.
+    The default optimizer is SGD with momentum and a cosine decay of the learning rate to 0; "adam" and "muon" are those
+    optimizers with the same decay, and with one member the usual way to train a single network. Muon moves matrices,
+    convolution kernels among them, and leaves the rest to Adam. Each member starts from `init(key)`; without `init` it
+    starts where the last one ended, with the optimizer reset: a snapshot ensemble. Each trained member is a draw, so
+    `roamax.sample` needs neither burn-in nor thinning, and `num_samples` is the number of members.
 
     At temperature T > 0 the gradient of SGD gets noise N(0, 2 (1 - momentum) T / (N learning_rate)), which makes each
     member an annealed SGHMC chain; T = 0, the default, is plain training.
@@ -46,10 +46,10 @@ def ensemble(
         posterior: The posterior whose energy is minimised.
         member_steps: The number of steps per member.
         init: A function that draws the initial position of a member from a key.
-        optimizer: None for SGD, "adam", or an optax transformation, which has its own learning rate.
+        optimizer: None for SGD, "adam", "muon", or an optax transformation, which has its own learning rate.
         learning_rate: The initial learning rate on the mean energy, which decays to 0 along a cosine, or a schedule
             of a member's steps, which is taken as it is.
-        momentum: The momentum of SGD, or the decay of Adam's average of gradients.
+        momentum: The momentum of SGD and of Muon, or the decay of Adam's average of gradients.
         temperature: T; must be 0 with any `optimizer` but SGD.
 
     Returns:
@@ -66,7 +66,7 @@ def ensemble(
     if optimizer is None:
         transform = optax.sgd(cast(Any, rate_at), momentum or None)
     elif isinstance(optimizer, str):
-        transform = lookup({"adam": optax.adam}, optimizer, "optimizer")(cast(Any, rate_at), b1=momentum)
+        transform = lookup({"adam": _adam, "muon": _muon}, optimizer, "optimizer")(rate_at, momentum)
     else:
         check(hasattr(optimizer, "update"), "optimizer", "be a name or an optax transformation", optimizer)
         transform = optimizer
@@ -113,3 +113,22 @@ def ensemble(
         "temperature": temperature,
     }
     return Sampler(begin, step, lambda steps_taken: steps_taken % member_steps == 0, settings, posterior=posterior)
+
+
+def _adam(rate_at: Any, momentum: float) -> Any:
+    import optax
+
+    return optax.adam(rate_at, b1=momentum)
+
+
+def _muon(rate_at: Any, momentum: float) -> Any:
+    from optax.contrib import MuonDimensionNumbers, muon
+
+    def as_matrices(params: Params) -> Any:
+        """Take the last axis as outputs, as Flax does, and all others as inputs."""
+        return jax.tree.map(
+            lambda leaf: MuonDimensionNumbers(tuple(range(leaf.ndim - 1)), leaf.ndim - 1) if leaf.ndim > 1 else None,
+            params,
+        )
+
+    return muon(rate_at, beta=momentum, muon_weight_dimension_numbers=as_matrices)

@@ -1,8 +1,8 @@
 """The methods that experiments compare, by their names in the paper's tables, within the budget of a problem.
 
-Besides the samplers of the registry, these are ways to use one run of Adam: `Adam`, one network; `Adam DE`, an ensemble
-of such networks, which divide the steps; `snapshots`, positions along one run, each at the end of a cosine cycle or, of
-a single cycle, in its last part; and `SWAG`.
+Besides the samplers of the registry, these are ways to use an optimizer: `Adam` and `Muon`, one network; `Adam DE`, an
+ensemble of networks, which divide the steps; `snapshots`, positions along one run, each at the end of a cosine cycle
+or, of a single cycle, in its last part; and `SWAG`.
 """
 
 import dataclasses
@@ -34,6 +34,7 @@ LEARNED: dict[str, tuple[Record, str]] = {
 }
 """Learned samplers, each with its weights."""
 EXPLORATION_RATIO = 0.8
+MUON_MOMENTUM = 0.95
 TAIL = 0.3
 """The part of a run of Adam from which several positions are taken."""
 SWAG_SNAPSHOTS, SWAG_RATE = 20, 0.2
@@ -49,7 +50,7 @@ def method(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
     """Return the method of that name on a problem, with hyperparameters in the terms of `problems`."""
     record = lookup(_records(), name, "method")
     if record is None:
-        return ADAM[name](name, problem, task, hyper)
+        return OPTIMIZED[name](name, problem, task, hyper)
     if record.draws == "cycle":
         return _in_cycles(name, problem, task, hyper, record)
     if record.family is not None:
@@ -68,9 +69,9 @@ def names() -> list[str]:
 
 
 def _records() -> dict[str, Record | None]:
-    """Return the record of each method's sampler; None for those by Adam."""
+    """Return the record of each method's sampler; None for those by an optimizer."""
     records = {r.method: r for r in RECORDS.values() if r.learning_rates is not None or r.draws == "cycle"}
-    return {**records, **{label: record for label, (record, _) in LEARNED.items()}, **dict.fromkeys(ADAM)}
+    return {**records, **{label: record for label, (record, _) in LEARNED.items()}, **dict.fromkeys(OPTIMIZED)}
 
 
 def finished(name: str, key: Key, problem: Problem, hyper: Hyper, draws: Draws) -> Draws:
@@ -93,6 +94,17 @@ def _one(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
     return _members(name, problem, task, {**hyper, "members": 1})
 
 
+def _muon(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
+    sampler = ensemble(
+        task.posterior,
+        member_steps=problem.steps,
+        optimizer="muon",
+        learning_rate=hyper["learning_rate"],
+        momentum=0.95,
+    )
+    return Method(name, sampler, 1, batch_size=task.batch_size)
+
+
 def _snapshots(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
     cycles = hyper["cycles"]
     sampler = ensemble(task.posterior, member_steps=problem.steps // cycles, **_optimizer(hyper))
@@ -109,7 +121,7 @@ def _swag(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
     return _in_tail(name, problem, task, sampler, SWAG_SNAPSHOTS)
 
 
-ADAM = {"Adam": _one, "Adam DE": _members, "snapshots": _snapshots, "SWAG": _swag}
+OPTIMIZED = {"Adam": _one, "Muon": _muon, "Adam DE": _members, "snapshots": _snapshots, "SWAG": _swag}
 
 
 def _optimizer(hyper: Hyper) -> dict[str, Any]:

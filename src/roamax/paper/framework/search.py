@@ -59,6 +59,7 @@ _CYCLES = Axis("cycles", (1, 2, 5, 10), 1)
 _SGMCMC = (_TEMPERATURE, _STEP, *_DECAYS)
 AXES: dict[str, tuple[Axis, ...]] = {
     "Adam": (_RATE, _DECAYS[1]),
+    "Muon": (_RATE, _DECAYS[1]),
     "Adam DE": (Axis("members", (2, 4, 10), 2), _RATE, _DECAYS[1]),
     "snapshots": (_CYCLES, _RATE, _DECAYS[1]),
     "SWAG": (_RATE, Axis("scale", (0.0, 0.5, 1.0), 0.0), _DECAYS[1]),
