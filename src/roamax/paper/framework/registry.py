@@ -39,6 +39,7 @@ EXPERIMENTS = {
     "regression-1d": Experiment("predictive band on a sine with a gap", (), 4),
     "augmentation": Experiment("random crop and flip, temperature tuned", ("cifar10", "cifar100"), 9),
     "cost": Experiment("seconds per epoch of each method", ("fashion_mnist", "cifar10"), 2),
+    # Estimates from the time of a trial: neither has been run whole.
     "tune": Experiment("settings of every tuned method, by validation data", ("mnist", "fashion_mnist"), 35, True),
     "transfer": Experiment(
         "L2E and roam as shipped vs. tuned methods", ("mnist", *_IMAGES[:2], "imdb"), 180, takes_steps=True
