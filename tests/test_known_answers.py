@@ -147,6 +147,8 @@ def test_adapted_nuts_learns_the_scales_of_a_log_density():
     draws = roamax.sample(jax.random.key(0), sampler, jnp.zeros(3), num_samples=300, num_chains=4)
     np.testing.assert_allclose(draws.positions.std(axis=(0, 1)) / scales, 1, rtol=0.15)
     assert np.all(roamax.diagnostics.ess(draws) > 300)
+    assert 0.7 < draws.statistics.acceptance.mean() < 0.95
+    assert not draws.statistics.divergent.any()
 
 
 def test_data_and_log_densities_are_not_confused():

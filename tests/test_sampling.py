@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import jax
@@ -14,9 +15,10 @@ import numpy as np
 import pytest
 
 import roamax
-from roamax.errors import DivergenceError, InputError
+from roamax.errors import DivergenceError, FileError, InputError
 from roamax.sampling import loop, runner
 from roamax.sampling.batches import batch_source
+from roamax.sampling.chains import chain_keys
 from targets import linear_regression
 
 TARGET = linear_regression(num_data=50)
@@ -260,11 +262,82 @@ def test_draws_by_index_and_by_iteration():
         np.testing.assert_array_equal(a["theta"], b["theta"])
 
 
+def test_draws_are_cut_and_concatenated_with_their_statistics(tmp_path):
+    draws = run(num_chains=2)
+    theta, energy = draws.positions["theta"], draws.statistics.energy
+    np.testing.assert_array_equal(draws[0, -1]["theta"], theta[0, 5])
+    part = draws[1, 2:5]
+    np.testing.assert_array_equal(part.positions["theta"], theta[1:, 2:5])
+    np.testing.assert_array_equal(part.statistics.energy, energy[1:, 2:5])
+    assert part.steps == part.statistics.steps.tolist() == [35, 40, 45]
+    longer = roamax.Draws.concatenate([draws[:, :2], draws[:, 2:]])
+    wider = roamax.Draws.concatenate([draws[1:], draws[:1]], along="chains")
+    assert longer.steps[:3] == [25, 30, 30 + 35]
+    assert wider.burn_in_statistics.energy.shape == (2, 24)
+    np.testing.assert_array_equal(longer.positions["theta"], theta)
+    np.testing.assert_array_equal(wider.positions["theta"], theta[::-1])
+    np.testing.assert_array_equal(wider.statistics.energy, energy[::-1])
+    wider.save(tmp_path)
+    np.testing.assert_array_equal(roamax.Draws.load(tmp_path).statistics.energy, energy[::-1])
+    with pytest.raises(IndexError, match=r"draws\[2, 0\] is outside of 2 chains and 6 draws"):
+        draws[2, 0]
+    with pytest.raises(InputError, match=r"`parts` must have the same number of chains; got \[1, 2\]"):
+        roamax.Draws.concatenate([draws, draws[:1]])
+
+
+def test_statistics_are_those_of_the_steps_and_resume_to_the_same_bits(tmp_path):
+    posterior, (start, keys) = TARGET.posterior, (START, chain_keys(jax.random.key(0), 2))
+    sampler = roamax.nuts(posterior, adaptation_steps=0, step_size=0.1)
+    options = {"sampler": sampler, "batch_size": None, "num_chains": 2, "thinning": 2}
+    whole = run(**options)
+    # By hand: the second chain.
+    state, told = sampler.init(keys.state[1], start), []
+    for step in range(32):
+        state, info = jax.jit(sampler.step)(jax.random.fold_in(keys.step[1], step), state, TARGET.data)
+        told.append(info)
+    statistics, before = whole.statistics, whole.burn_in_statistics
+    assert statistics.steps.tolist() == whole.steps == [22, 24, 26, 28, 30, 32]
+    assert before.steps.tolist() == list(range(1, 22))
+    for name in ("energy", "acceptance", "divergent"):
+        expected = np.asarray([getattr(info, name) for info in told])
+        np.testing.assert_allclose(getattr(statistics, name)[1], expected[21::2], rtol=1e-3)
+        np.testing.assert_allclose(getattr(before, name)[1], expected[:21], rtol=1e-3)
+    assert statistics.acceptance.std() > 0
+
+    run(**options | {"num_samples": 2}, out=tmp_path)
+    log = tmp_path / "statistics.jsonl"
+    log.write_text(log.read_text() + '{"step": 99, "ener')  # A line that was cut short.
+    run(**options, out=tmp_path)
+    loaded = roamax.Draws.load(tmp_path)
+    for ours, theirs in ((loaded.statistics, statistics), (loaded.burn_in_statistics, before)):
+        for one, other in zip(ours, theirs, strict=True):
+            np.testing.assert_array_equal(one, other)
+    log.write_text("nonsense\n" + log.read_text())
+    with pytest.raises(FileError, match="is damaged in line 1"):
+        roamax.Draws.load(tmp_path)
+    log.unlink()  # As in a folder of an earlier version.
+    assert roamax.Draws.load(tmp_path).statistics is None
+
+
 def test_arviz_takes_the_draws():
     arviz = pytest.importorskip("arviz")
-    data = run(num_chains=2).to_arviz()
-    assert data.posterior["theta"].shape == (2, 6, 3)
-    assert list(arviz.summary(data).columns)
+    draws = run(num_chains=2, num_samples=40)
+    likelihood = TARGET.posterior.log_likelihood
+    found = draws.to_arviz(TARGET.data, log_likelihood=likelihood, predictive=lambda params, data: data[1])
+    assert found.posterior["theta"].shape == (2, 40, 3)
+    assert found.sample_stats["energy"].shape == found.sample_stats["diverging"].shape == (2, 40)
+    assert found.warmup_sample_stats["energy"].shape == (2, 24)
+    assert list(arviz.summary(found).columns)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # Of forty draws, some weights are poor.
+        assert np.isfinite(arviz.loo(found).elpd_loo)
+    observed = np.asarray(found.observed_data["y"])
+    np.testing.assert_array_equal(observed, TARGET.data[1])
+    np.testing.assert_array_equal(found.posterior_predictive["y"][1, 3], observed)
+    expected = likelihood({"theta": draws[1, 3]["theta"]}, TARGET.data)
+    np.testing.assert_allclose(found.log_likelihood["y"][1, 3], expected, rtol=1e-5)
+    with pytest.raises(InputError, match="`data` must be the pair"):
+        draws.to_arviz(log_likelihood=likelihood)
 
 
 def test_chains_spread_over_devices_are_the_same_chains():

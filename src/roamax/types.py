@@ -59,11 +59,12 @@ class Info(NamedTuple):
     """Diagnostics of one step.
 
     `energy` is that of the position before the step, on full-data scale; `acceptance` is the Metropolis acceptance
-    probability, 1 for samplers without a Metropolis test.
+    probability, 1 for samplers without a Metropolis test; `divergent` tells whether the integrator of HMC failed.
     """
 
     energy: jax.Array
     acceptance: jax.Array | float = 1.0
+    divergent: jax.Array | bool = False
 
 
 class Sampler(NamedTuple):

@@ -178,7 +178,8 @@ def _metropolis(
             lambda new, old: jnp.where(adapting, new.astype(old.dtype), old), adapted, (state.adaptation, state.mass)
         )
         energy = -start.logdensity * jnp.asarray(temperature, dtype)
-        return HMCState(end.position, adapted, state.step + 1, mass), Info(energy, info.acceptance_rate)
+        told = Info(energy, info.acceptance_rate, info.is_divergent)
+        return HMCState(end.position, adapted, state.step + 1, mass), told
 
     def adapt_mass(size: Any, mass: Any, position: Params, step: jax.Array) -> tuple[Any, Any]:
         """Estimate the mass matrix in slow windows; at the end of each, use it, and adapt the step size anew."""

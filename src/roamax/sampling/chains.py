@@ -10,7 +10,7 @@ import numpy as np
 from roamax.numerics import trees
 from roamax.sampling.batches import BatchSource
 from roamax.sampling.loop import Segment, segment
-from roamax.types import Key, Sampler
+from roamax.types import Info, Key, Sampler
 
 
 class ChainKeys(NamedTuple):
@@ -93,9 +93,9 @@ class Chains:
         return _on_host([states.position for states in self._states])
 
     @property
-    def energies(self) -> np.ndarray:
-        """Each chain's energy before its last step."""
-        return _on_host([end.energies for end in self._ends])
+    def info(self) -> Info:
+        """What each chain's last step told."""
+        return _on_host([end.info for end in self._ends])
 
     def divergence(self, step: int) -> str | None:
         """Return a message with the first diverged chain, its step and its non-finite tensors, or None if none has."""
@@ -105,7 +105,7 @@ class Chains:
         if not bad.any():
             return None
         chain = int(np.argmax(bad))
-        energy = self.energies[chain]
+        energy: Any = self.info.energy[chain]  # pyright: ignore[reportIndexIssue]
         step = int(bad_steps[chain]) + 1 if bad_steps[chain] >= 0 else step
         spoiled = [name.removeprefix("position/") for name, flags in finite.items() if not flags[chain]]
         what = "" if np.isfinite(energy) else f"its energy was not finite at step {step - 1} ({energy})"

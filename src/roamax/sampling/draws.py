@@ -1,6 +1,6 @@
 """Posterior draws, in memory and on disk."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,8 +9,9 @@ import numpy as np
 
 from roamax.errors import InputError, check
 from roamax.numerics import trees
+from roamax.sampling.statistics import Statistics, StatisticsLog, joined
 from roamax.sampling.stores import FolderStore, MemoryStore, Place, Store, View
-from roamax.types import Params
+from roamax.types import Info, Params
 
 
 class Draws:
@@ -21,8 +22,19 @@ class Draws:
     `draws[chain, draw]` is one of them, `draws[:, 10:]` and `draws[:2]` are draws again, and nothing is copied.
     """
 
-    def __init__(self, store: Store):
+    def __init__(
+        self, store: Store, statistics: Statistics | None = None, burn_in_statistics: Statistics | None = None
+    ):
         self._store = store
+        self.statistics = statistics
+        """What the last step before each draw told; None if that was not kept."""
+        self.burn_in_statistics = burn_in_statistics
+        """The same at up to fifty steps before the first draw."""
+
+    @classmethod
+    def of_run(cls, store: Store, log: StatisticsLog) -> "Draws":
+        """Return the draws of a run with its statistics."""
+        return cls(store, log.of(store.steps), log.before(store.steps[0] if store.steps else float("inf")))
 
     @classmethod
     def from_positions(cls, positions: Params, steps: Sequence[int] | None = None) -> "Draws":
@@ -56,7 +68,7 @@ class Draws:
         Returns:
             The draws, each of which is read, and checked against its checksum, when it is needed.
         """
-        return cls(FolderStore(Path(folder), like))
+        return cls.of_run(FolderStore(Path(folder), like), StatisticsLog(Path(folder)))
 
     def save(self, folder: str | Path) -> None:
         """Write the draws to a new folder, for `load`; draws of a run with `out` are in its folder already.
@@ -69,6 +81,11 @@ class Draws:
         store = FolderStore.new(Path(folder), self.num_chains)
         for draw, step in enumerate(self.steps):
             store.add(trees.stack(self._store.get(chain, draw) for chain in range(self.num_chains)), step)
+        log = StatisticsLog(Path(folder))
+        for kept in filter(None, (self.burn_in_statistics, self.statistics)):
+            for place, step in enumerate(kept.steps.tolist()):
+                log.add(step, Info(*(part[:, place] for part in kept[1:])))
+        log.sync()
 
     @property
     def num_chains(self) -> int:
@@ -99,8 +116,13 @@ class Draws:
         if isinstance(chains, int) and isinstance(draws, int):
             return self._store.get(chains, draws)
         chains, draws = ([part] if isinstance(part, int) else part for part in (chains, draws))
-        steps = self.steps
-        return Draws(View([[Place(self._store, c, d) for d in draws] for c in chains], [steps[d] for d in draws]))
+        steps, rows, columns = self.steps, list(chains), list(draws)
+        told, before = self.statistics, self.burn_in_statistics
+        return Draws(
+            View([[Place(self._store, c, d) for d in columns] for c in rows], [steps[d] for d in columns]),
+            told and told.at(rows, columns),
+            before and before.at(rows, slice(None)),
+        )
 
     @classmethod
     def concatenate(cls, parts: "Sequence[Draws]", along: Literal["draws", "chains"] = "draws") -> "Draws":
@@ -124,11 +146,16 @@ class Draws:
             for part in parts
         ]
         if along == "chains":
-            return cls(View([row for table in tables for row in table], parts[0].steps))
+            told = joined([part.statistics for part in parts], axis=0)
+            before = joined([part.burn_in_statistics for part in parts], axis=0)
+            return cls(View([row for table in tables for row in table], parts[0].steps), told, before)
         steps: list[int] = []
         for part in parts:
             steps += [step + (steps[-1] if steps else 0) for step in part.steps]
-        return cls(View([[place for row in rows for place in row] for rows in zip(*tables, strict=True)], steps))
+        told = joined([part.statistics for part in parts], axis=1)
+        told = told and told._replace(steps=np.asarray(steps))
+        table = [[place for row in rows for place in row] for rows in zip(*tables, strict=True)]
+        return cls(View(table, steps), told, parts[0].burn_in_statistics)
 
     def __iter__(self) -> Iterator[Params]:
         for draw in range(self.num_samples):
@@ -149,11 +176,52 @@ class Draws:
         ]
         return trees.stack(chains)
 
-    def to_arviz(self) -> Any:
-        """Convert to an ArviZ `InferenceData` with one variable per leaf; needs the extra `roamax[arviz]`."""
-        import arviz
+    def to_arviz(
+        self,
+        data: Any = None,
+        *,
+        log_likelihood: Callable[[Params, Any], Any] | None = None,
+        predictive: Callable[[Params, Any], Any] | None = None,
+    ) -> Any:
+        """Convert to what ArviZ takes, with one variable per leaf; needs the extra `roamax[arviz]`.
 
-        posterior = {
-            name.replace("/", ".") or "theta": leaf for name, leaf in trees.named_leaves(self.positions).items()
+        Args:
+            data: The pair (x, y); `observed_data` holds y.
+            log_likelihood: That of a posterior, `posterior.log_likelihood`: one number per example, for LOO.
+            predictive: A function of a position and `data` that returns a replication of y, for predictive checks.
+
+        Returns:
+            `InferenceData` of ArviZ 0.x, a `DataTree` of 1.x: `posterior`, `sample_stats` where the run kept them, with
+            those of burn-in as `warmup_sample_stats`, and `log_likelihood`, `posterior_predictive` and `observed_data`.
+        """
+        positions = trees.named_leaves(self.positions)
+        groups: dict[str, dict[str, Any]] = {
+            "posterior": {name.replace("/", ".") or "theta": leaf for name, leaf in positions.items()}
         }
-        return arviz.from_dict(posterior=posterior)
+        for group, kept in (("sample_stats", self.statistics), ("warmup_sample_stats", self.burn_in_statistics)):
+            if kept is not None:
+                groups[group] = {
+                    "energy": kept.energy, "acceptance_rate": kept.acceptance, "diverging": kept.divergent,
+                }  # fmt: skip
+        for group, function in (("log_likelihood", log_likelihood), ("posterior_predictive", predictive)):
+            if function is not None:
+                check(data is not None, "data", f"be the pair (x, y) for {group}", None)
+                groups[group] = {"y": self._each(jax.jit(function), data)}
+        if data is not None:
+            groups["observed_data"] = {"y": np.asarray(data[1])}
+        return _in_arviz(groups)
+
+    def _each(self, function: Callable[[Params, Any], Any], data: Any) -> np.ndarray:
+        """Return the results of a function for each position, (chain, draw, ...)."""
+        chains = range(self.num_chains)
+        return np.stack(
+            [[np.asarray(function(self._store.get(c, d), data)) for d in range(self.num_samples)] for c in chains]
+        )
+
+
+def _in_arviz(groups: dict[str, dict[str, Any]]) -> Any:
+    import arviz
+
+    if int(arviz.__version__.partition(".")[0]) >= 1:
+        return arviz.from_dict(groups)
+    return arviz.from_dict(**groups, save_warmup=True)  # pyright: ignore[reportCallIssue]

@@ -60,12 +60,12 @@ def unroll(
 class Segment(NamedTuple):
     """The end of a segment, for each chain.
 
-    `bad_steps` is the first step with a non-finite energy or position, or -1; `finite` tells for each tensor of the
-    state whether all of it is finite.
+    `info` is that of the last step. `bad_steps` is the first step with a non-finite energy or position, or -1; `finite`
+    tells for each tensor of the state whether all of it is finite.
     """
 
     states: Any
-    energies: jax.Array
+    info: Info
     bad_steps: jax.Array
     finite: dict[str, jax.Array]
 
@@ -95,12 +95,13 @@ def segment(step_fn: StepFn, read: Callable[..., Batch], num_chains: int) -> Cal
 
 @lru_cache(maxsize=64)
 def _segment(step_fn: Callable[..., Any], read: Callable[..., Batch], num_chains: int) -> Callable[..., Segment]:
-    def move(bound, state, step_key, data_key, shared, own, start, step) -> tuple[Any, jax.Array, jax.Array]:
+    def move(bound, state, step_key, data_key, shared, own, start, step) -> tuple[Any, Info, jax.Array]:
         batch = read(shared, own, data_key, step, start)
         taken = _take_step(partial(step_fn, *bound), step_key, state, batch, step)
         energy = taken.info.energy
         good = jnp.all(jnp.stack([jnp.isfinite(energy), *_finite(taken.after.position).values()]))
-        return taken.after, energy.astype(jnp.float32), good
+        acceptance, divergent = jnp.asarray(taken.info.acceptance, jnp.float32), jnp.asarray(taken.info.divergent)
+        return taken.after, Info(energy.astype(jnp.float32), acceptance, divergent), good
 
     # A single chain is not batched: convolutions, products and loops with a batch axis of one are slower.
     alone = num_chains == 1
@@ -119,13 +120,14 @@ def _segment(step_fn: Callable[..., Any], read: Callable[..., Batch], num_chains
 
         def body(carry: Any) -> Any:
             step, states, _, bad_steps = carry
-            states, energies, good = move_all(bound, states, step_keys, data_keys, shared, per_chain, start, step)
-            return step + 1, states, energies, jnp.where(good, bad_steps, step)
+            states, info, good = move_all(bound, states, step_keys, data_keys, shared, per_chain, start, step)
+            return step + 1, states, info, jnp.where(good, bad_steps, step)
 
         shape = () if alone else (num_chains,)
-        unknown = jnp.zeros(shape, jnp.float32), jnp.full(shape, -1, jnp.int32)
-        _, states, energies, bad_steps = jax.lax.while_loop(is_unfinished, body, (first, states, *unknown))
-        end = Segment(states, energies, bad_steps, finite_all(states))
+        zeros = jnp.zeros(shape, jnp.float32)
+        unknown = Info(zeros, zeros, jnp.zeros(shape, bool)), jnp.full(shape, -1, jnp.int32)
+        _, states, info, bad_steps = jax.lax.while_loop(is_unfinished, body, (first, states, *unknown))
+        end = Segment(states, info, bad_steps, finite_all(states))
         return jax.tree.map(lambda leaf: leaf[None], end) if alone else end
 
     return jax.jit(run, donate_argnums=0)

@@ -23,6 +23,7 @@ from roamax.runs import Checkpoint, numbered_leaves
 from roamax.sampling.batches import BatchSource, batch_source
 from roamax.sampling.chains import ChainKeys, Chains, chain_keys
 from roamax.sampling.draws import Draws
+from roamax.sampling.statistics import StatisticsLog
 from roamax.sampling.stores import FolderStore, MemoryStore, Store
 from roamax.types import Key, NoData, Params, Sampler
 
@@ -32,6 +33,8 @@ SEGMENT_SECONDS = 0.5
 ADVICE = "Try a smaller step size, and look for labels or inputs that make the likelihood infinite."
 MOST_DRAWS = 10**7
 """Draws per chain, each of which is a file."""
+BURN_IN_PARTS = 50
+"""Statistics of the steps before the first draw are kept at the ends of this many parts."""
 HOPELESS_STEPS = 10**7
 """A sampler that allows no draw within this many steps never will."""
 ADDED = ("num_data", "programs", "test")
@@ -105,7 +108,7 @@ def sample(
     source = batch_source(data, batch_size, run.draw_steps[-1], replacement=replacement, sweeps=sampler.sweeps)
     _warn_of_num_data(sampler, data, batch_size)
     if out is None:
-        return run(states, source, MemoryStore(num_chains), None)
+        return run(states, source, MemoryStore(num_chains), StatisticsLog(), None)
     like = trees.at(positions, 0)
     _check_names(like)
     files.check_storable(numbered_leaves(states), "sampler.init")
@@ -128,7 +131,7 @@ def sample(
     config, folder = _plain(config, about), Path(out)
     with runs.claimed(folder, partial(_settle, folder, config), grows="num_samples") as identity:
         store = FolderStore.to_write(folder, num_chains, like, run.draw_steps, identity)
-        return run(states, source, store, _StateFolder(folder / "state", identity))
+        return run(states, source, store, StatisticsLog(folder), _StateFolder(folder / "state", identity))
 
 
 def _settle(folder: Path, config: Mapping[str, Any], written: dict[str, Any] | None) -> Mapping[str, Any]:
@@ -210,7 +213,9 @@ class _Run(NamedTuple):
     checkpoint_seconds: float
     progress: bool | None
 
-    def __call__(self, states: Any, source: BatchSource, store: Store, kept: "_StateFolder | None") -> Draws:
+    def __call__(
+        self, states: Any, source: BatchSource, store: Store, log: StatisticsLog, kept: "_StateFolder | None"
+    ) -> Draws:
         """Run from `states`, or from the checkpoint in `kept`, to the last draw."""
         start = Checkpoint(states, 0, 0.0)
         if kept is not None:
@@ -220,19 +225,27 @@ class _Run(NamedTuple):
             chains = Chains(self.sampler, self.keys, start.state, source)
             title = self.sampler.settings.get("name", "sampling")
             with progress_bar(title, end, start.step, self.progress) as report, noted_interrupts() as interrupted:
-                self._loop(chains, start, store, kept, report, interrupted)
-        return Draws(store)
+                self._loop(chains, start, store, log, kept, report, interrupted)
+        return Draws.of_run(store, log)
+
+    @property
+    def _burn_in_steps(self) -> set[int]:
+        """The steps before the first draw at which statistics are kept."""
+        first = self.draw_steps[0]
+        return {first * part // BURN_IN_PARTS for part in range(1, BURN_IN_PARTS)} - {0}
 
     def _loop(
         self,
         chains: Chains,
         start: Checkpoint,
         store: Store,
+        log: StatisticsLog,
         kept: "_StateFolder | None",
         report: Report,
         interrupted: Callable[[], bool],
     ) -> None:
-        pending = deque(draw_step for draw_step in self.draw_steps if draw_step > start.step)
+        draw_steps = set(self.draw_steps)
+        pending = deque(step for step in sorted(draw_steps | self._burn_in_steps) if step > start.step)
         step, length = start.step, 1
         saved_at = time.monotonic()
         started, used = saved_at - start.seconds, start.cpu_seconds
@@ -242,7 +255,7 @@ class _Run(NamedTuple):
             diverged = chains.divergence(stop)
             if diverged:
                 raise DivergenceError(f"{diverged} {ADVICE} {len(store.steps)} draws per chain were collected before.",
-                                      Draws(store))  # fmt: skip
+                                      Draws.of_run(store, log))  # fmt: skip
             taken = time.monotonic() - begun
             # The first segment compiles the step.
             used += time.process_time() - begun_cpu if step > start.step else 0.0
@@ -250,18 +263,22 @@ class _Run(NamedTuple):
             # The clock may stand still, as when a virtual machine is suspended.
             rate = (stop - step) / max(taken, 1e-9)
             step = stop
+            info = chains.info
             if step == pending[0]:
-                store.add(chains.positions, step)
+                log.add(step, info)
+                if step in draw_steps:
+                    store.add(chains.positions, step)
                 pending.popleft()
             stops = interrupted()
             is_due = stops or time.monotonic() - saved_at > self.checkpoint_seconds
             if kept is not None and (is_due or not pending):
+                log.sync()
                 checkpoint = Checkpoint(chains.states, step, time.monotonic() - started, used)
                 runs.save_checkpoint(kept.folder, checkpoint, kept.run, len(store.steps))
                 saved_at = time.monotonic()
             if stops:
                 raise KeyboardInterrupt
-            report(step, f"energy {float(np.mean(chains.energies)):.5g} · {rate:,.0f} steps/s")
+            report(step, f"energy {float(np.mean(info.energy)):.5g} · {rate:,.0f} steps/s")
 
 
 def _check_names(position: Params) -> None:

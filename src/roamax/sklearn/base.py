@@ -225,7 +225,8 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
         keys = [jax.random.fold_in(key, chain) for chain in range(num_chains)]
         starts = [task.init if starts_anew or before is None else before[c : c + 1] for c in range(num_chains)]
         jobs = (delayed(run)(key, start, 1) for key, start in zip(keys, starts, strict=True))
-        return Draws.concatenate(list(Parallel(self.n_jobs, prefer="threads")(jobs)), along="chains")
+        chains: Any = Parallel(self.n_jobs, prefer="threads")(jobs)
+        return Draws.concatenate(list(chains), along="chains")
 
     def _inputs(self, X: Any) -> tuple[np.ndarray, int]:
         """Return scaled inputs, padded to a size that is compiled, and their number before padding."""
