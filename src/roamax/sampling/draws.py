@@ -1,5 +1,6 @@
 """Posterior draws, in memory and on disk."""
 
+import importlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -84,7 +85,8 @@ class Draws:
         log = StatisticsLog(Path(folder))
         for kept in filter(None, (self.burn_in_statistics, self.statistics)):
             for place, step in enumerate(kept.steps.tolist()):
-                log.add(step, Info(*(part[:, place] for part in kept[1:])))
+                told: Any = [part[:, place] for part in kept[1:]]
+                log.add(step, Info(*told))
         log.sync()
 
     @property
@@ -220,8 +222,7 @@ class Draws:
 
 
 def _in_arviz(groups: dict[str, dict[str, Any]]) -> Any:
-    import arviz
-
+    arviz: Any = importlib.import_module("arviz")
     if int(arviz.__version__.partition(".")[0]) >= 1:
-        return arviz.from_dict(groups)
-    return arviz.from_dict(**groups, save_warmup=True)  # pyright: ignore[reportCallIssue]
+        return arviz.from_dict(groups, save_warmup=True)
+    return arviz.from_dict(**groups, save_warmup=True)

@@ -175,7 +175,9 @@ class NoiseSource:
 
     def load(self, state: dict[str, Any] | torch.Tensor, device: torch.device) -> None:
         """Take over a state; one of an older version has a single generator, that of the parameters' `device`."""
-        states: dict[str, Any] = dict(state) if isinstance(state, dict) else {"given" if self._given else str(device): state}
+        states: dict[str, Any] = (
+            dict(state) if isinstance(state, dict) else {"given" if self._given else str(device): state}
+        )
         self._seed = states.pop("seed", self._seed)
         self._generators = {}
         for name, saved in states.items():
