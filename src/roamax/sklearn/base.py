@@ -159,9 +159,6 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         key = jax.random.fold_in(jax.random.key(seed), 0 if before is None else before.num_samples)
         options = self._sampler_options()
-        if options.get("learning_rate") is not None and self.sampler != DEFAULT_SAMPLER:
-            # The mean loss is over the weights, not over the rows. Of pSGLD, the scale of the loss cancels.
-            options["learning_rate"] *= len(rows.x) / float(rows.weight.sum())
         cache_programs()
         problem = _Problem(task, rows, None if callable(prior) else float(prior))
         for _ in range(RETRIES):
@@ -192,6 +189,10 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
 
     def _run(self, key: Key, problem: "_Problem", options: Mapping[str, Any], before: Draws | None) -> Draws:
         task, rows, prior = problem
+        if options.get("learning_rate") is not None and self.sampler != DEFAULT_SAMPLER:
+            # The mean loss is over the weights, not over the rows. Of pSGLD, the scale of the loss cancels.
+            scale = len(rows.x) / float(rows.weight.sum())
+            options = {**options, "learning_rate": options["learning_rate"] * scale}
         burn_in = whole(self.burn_in, "burn_in", 0) if before is None else 0
         num_samples, thinning = whole(self.num_samples, "num_samples"), whole(self.thinning, "thinning")
         steps, num_chains = burn_in + num_samples * thinning, whole(self.num_chains, "num_chains")
