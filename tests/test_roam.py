@@ -175,7 +175,7 @@ def test_exploring_without_noise_moves_all_directions_of_a_matrix_alike(shape):
     )
     sampler = roam(line, cycle_length=10)
     before = sampler.init(jax.random.key(0), jnp.zeros(shape, jnp.float32))
-    step = sampler.step(jax.random.key(1), before, jnp.ones(50))[0].position
+    step = sampler.step(jax.random.key(1), before, jnp.ones(128))[0].position
     # The first step of Adam has this direction and length.
     size = jnp.sqrt(jnp.mean(slope**2))
     fan_in = slope.size // shape[-1]

@@ -1,5 +1,6 @@
 """Roam: SGHMC in cycles, with a preconditioned exploration that may be learned and nothing to tune."""
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -34,7 +35,8 @@ NOISE_OF_BATCHES = 0.2
 ENOUGH = 4.0
 """This many relaxation times are taken as enough to reach equilibrium."""
 LONGEST_SIDE = 64
-"""A matrix whose sides are both longer is made flat in blocks, so that this costs less than its gradient."""
+"""A matrix whose sides are both longer, or longer than half a batch, is made flat in blocks, so that this costs about
+as much as its gradient."""
 SMALLEST, TINY = 1e-8, 1e-30
 """Added to the root mean square of a gradient, as in Adam; and to a divisor that may be 0."""
 
@@ -164,9 +166,8 @@ def roam_family(
             treedef = jax.tree.structure(state.position)
             moves, momentum, squares = (treedef.unflatten(part) for part in zip(*moved, strict=True))
             if sizes.heat == 0:
-                moves = jax.lax.cond(
-                    explores, lambda moves: jax.tree.map(_flattened, moves), lambda moves: moves, moves
-                )
+                flatten = functools.partial(_flattened, longest_side=sizes.longest_side)
+                moves = jax.lax.cond(explores, lambda moves: jax.tree.map(flatten, moves), lambda moves: moves, moves)
             position = jax.tree.map(lambda theta, move: theta + move.astype(theta.dtype), state.position, moves)
             stiffness = jnp.stack([tensor.stiffness for tensor in tensors])
             return RoamState(position, momentum, squares, stiffness, state.step + 1), Info(energy)
@@ -212,6 +213,11 @@ class _Sizes(NamedTuple):
     def heat(self) -> float:
         """The fraction of the temperature at which exploration runs; 0 if small, which saves drawing the noise."""
         return self.settling if self.settling > 0.1 else 0.0
+
+    @property
+    def longest_side(self) -> int:
+        """The rows or columns of a block that is made flat, which costs up to 7 side / (3 batch) of a gradient."""
+        return int(min(LONGEST_SIDE, max(8, self.batch // 2)))
 
     @property
     def factor(self) -> float:
@@ -380,7 +386,7 @@ def _move(
     return q * ((1 - ahead) * r - ahead * kick), r, tensor.squares
 
 
-def _flattened(move: jax.Array) -> jax.Array:
+def _flattened(move: jax.Array, longest_side: int) -> jax.Array:
     """Return a step whose matrix has nearly equal singular values, and the norm that it had."""
     if move.ndim < 2 or move.size == 0:
         return move
@@ -388,7 +394,7 @@ def _flattened(move: jax.Array) -> jax.Array:
     size = _rms(matrix)
     matrix = matrix / (size + TINY)
     shorter = int(matrix.shape[0] > matrix.shape[1])
-    blocks = jnp.array_split(matrix, math.ceil(matrix.shape[shorter] / LONGEST_SIDE), axis=shorter)
+    blocks = jnp.array_split(matrix, math.ceil(matrix.shape[shorter] / longest_side), axis=shorter)
     flat = jnp.concatenate([_orthogonalised(block, shorter) for block in blocks], axis=shorter)
     return (flat * (size / (_rms(flat) + TINY))).reshape(move.shape)
 
