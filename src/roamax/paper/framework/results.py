@@ -124,9 +124,9 @@ def write_page(folders: Sequence[Path], out: Path) -> list[Path]:
 
 _BEFORE = {
     "convergence": (
-        "The paper's orderings are not testable by this table, of ten draws: with so few, the share of parameters with "
-        "cR-hat < 1.1 is .80 for independent draws and .33 for a random walk. ESS of ours is by Geyer's rule here, the "
-        "paper's by that of TensorFlow Probability. The command takes 100 draws and that rule since; not run yet."
+        "The paper's orderings are not testable by this table, of ten draws: with so few, cR-hat hardly tells "
+        "independent draws from a random walk. ESS of ours is by Geyer's rule here, the paper's by that of TensorFlow "
+        "Probability. The command now takes 100 draws and that rule, and shows both references; it was not run yet."
     ),
     "hmc-fidelity": (
         "The paper's orderings are not testable at this length: on CIFAR-10, networks are right on 37 to 52 % of the "
@@ -138,8 +138,8 @@ _BEFORE = {
         "500 test images."
     ),
     "regression-1d": (
-        "HMC has not converged here: R-hat in the gap is 1.89. The command runs NUTS on a smaller network until R-hat "
-        "is under 1.05 since; not run yet."
+        "HMC has not converged here. The command now runs NUTS on a smaller network until R-hat is under 1.05, and "
+        "shows R-hat; it was not run yet."
     ),
 }
 """What the section of an experiment says of results that were made before results.json held the settings of methods."""
