@@ -8,7 +8,6 @@ for SGHMC with two step sizes and for `roam` in long and in short cycles, 100,00
 """
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from evaluate import TASKS
 from runs import draws, nll, task_of
@@ -55,7 +54,7 @@ def main() -> None:
     for length in (10_000, 2_000):
         sampler = roamax.roam(task.posterior, cycle_length=length, draws_per_cycle=length // 1_000)
         ends = [step for step in range(1, STEPS + 1) if sampler.collect and sampler.collect(step)]
-        row(f"roam, cycles of {length:,}", run(sampler, jnp.asarray(ends)))
+        row(f"roam, cycles of {length:,}", run(sampler, np.asarray(ends)))
 
 
 if __name__ == "__main__":
