@@ -217,7 +217,7 @@ class _Sizes(NamedTuple):
     @property
     def longest_side(self) -> int:
         """The rows or columns of a block that is made flat, which costs up to 7 side / (3 batch) of a gradient."""
-        return int(min(LONGEST_SIDE, max(8, self.batch // 2)))
+        return min(LONGEST_SIDE, max(8, self.batch // 2))
 
     @property
     def factor(self) -> float:
