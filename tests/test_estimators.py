@@ -352,6 +352,7 @@ def test_bad_arguments_are_named(change, message):
 def test_a_likelihood_too_steep_for_the_learning_rate_takes_smaller_steps():
     x = np.linspace(-1, 1, 50)[:, None]
     y = x[:, 0] + 0.2 * np.cos(40 * x[:, 0])
-    with pytest.warns(UserWarning, match="Trying smaller steps"):
-        fitted = BayesianRegressor(**QUICK | {"random_state": 2}, sampler="sghmc", learning_rate=3.0).fit(x, y)
-    assert fitted.score(x, y) > 0.5
+    for seed in range(3):
+        with pytest.warns(UserWarning, match="Trying smaller steps"):
+            fitted = BayesianRegressor(**QUICK | {"random_state": seed}, sampler="sghmc", learning_rate=1.0).fit(x, y)
+        assert fitted.score(x, y) > 0.8

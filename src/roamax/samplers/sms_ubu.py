@@ -36,7 +36,8 @@ def sms_ubu(posterior: Posterior, *, step_size: Scalar, friction: Scalar, temper
     The order counts on sweeps: `roamax.sample` runs through the minibatches of an epoch and then back, before it
     shuffles anew, so that the errors of minibatches cancel to first order. They cancel over a whole pair of sweeps, so
     let `burn_in` and `thinning` be multiples of 2 N / |B|, and let the batch size divide N. With minibatches drawn
-    independently the bias is of first order, as that of `sghmc`; on all data at once, this is plain UBU.
+    independently the bias is of first order, as that of `sghmc`; on all data at once, this is plain UBU. Where we
+    measured it (docs/samplers.md), batches shuffled anew each epoch served as well as sweeps.
     `from_learning_rate` gives `step_size` and `friction`. T = 0 is an optimizer with momentum.
 
     Args:

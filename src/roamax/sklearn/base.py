@@ -1,5 +1,6 @@
 """The base class of classifier and regressor: arguments, sampling, and files."""
 
+import math
 import warnings
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -167,9 +168,16 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
             except DivergenceError as error:
                 if options.get("learning_rate") is None or "step_size" in options:
                     raise
-                options["learning_rate"] /= 4
+                # Just below a rate that diverges, chains survive but fit badly: the usual one is further away.
+                options["learning_rate"] = min(options["learning_rate"] / 4, self._usual_rate() or math.inf)
                 warnings.warn(f"{error.args[0]} Trying smaller steps, {options['learning_rate']:.2g}.", stacklevel=4)
         return self._run(key, problem, options, before)
+
+    def _usual_rate(self) -> float | None:
+        """Return the default learning rate of a sampler given by name; None if it has none."""
+        if self.sampler == DEFAULT_SAMPLER:
+            return LEARNING_RATE
+        return registry.find(self.sampler).learning_rate(self._defaults is REGRESSION)
 
     def _sampler_options(self) -> dict[str, Any]:
         """Return the settings for a sampler given by name."""
@@ -177,8 +185,7 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
         if not isinstance(name, str):
             return {}
         record = registry.find(name)
-        default = LEARNING_RATE if name == DEFAULT_SAMPLER else record.learning_rate(self._defaults is REGRESSION)
-        options = {"learning_rate": default if self.learning_rate is None else self.learning_rate}
+        options = {"learning_rate": self._usual_rate() if self.learning_rate is None else self.learning_rate}
         if self.temperature is not None:
             options["temperature"] = self.temperature
         elif record.draws != "member":  # Members of an ensemble are trained at temperature 0.
