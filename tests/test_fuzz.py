@@ -456,6 +456,8 @@ def readers(world):
         "run/config.json": lambda: open_run(world / "run"),
         "run/metrics.json": write_report,
         "run/state/checkpoint.json": lambda: open_run(world / "run"),
+        "run/draws/journal.jsonl": lambda: open_run(world / "run"),
+        "run/statistics.jsonl": lambda: open_run(world / "run"),
         "meta/config.json": claim,
         "meta/state/checkpoint.json": load_state,
         "results/results.json": lambda: results.write_page([world / "results"], world / "new results.md"),
@@ -470,12 +472,15 @@ def test_no_json_file_ends_in_a_traceback_or_changes_another(world, readers, no_
     rng, found, refused = random.Random(os.environ.get("ROAMAX_FUZZ_SEED", "0")), [], 0
     for name, read in readers.items():
         path = world / name
-        right, content = files.read_json(path), path.read_bytes()
+        content = path.read_bytes()
+        in_lines = path.suffix == ".jsonl"
+        right = [json.loads(line) for line in content.splitlines()] if in_lines else files.read_json(path)
         read()
         sealed = isinstance(right, dict) and right.pop("seal", None) is not None
         for _ in range(max(1, LINES // 10)):
             wrong = hostile(right, rng)
-            path.write_text(json.dumps(wrong))
+            entries = wrong if in_lines and isinstance(wrong, list) else [wrong]
+            path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
             if sealed and isinstance(wrong, dict):
                 files.write_sealed(path, wrong)
             before = snapshot(world)

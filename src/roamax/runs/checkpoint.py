@@ -1,7 +1,7 @@
 """The checkpoint of a run folder: `state/checkpoint.json` names the file to resume from and its checksum."""
 
-import math
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -75,7 +75,7 @@ def read_pointer(folder: Path) -> dict[str, Any] | None:
     is_ours = files.is_plain_name(name) and re.fullmatch(r"step-0*(\d+)\.safetensors", str(name))
     good = is_ours and files.is_whole(step) and int(is_ours[1]) == step and isinstance(pointer.get("sha256"), str)
     good = good and files.is_whole(pointer.get("draws", 0))
-    if not good or not all(isinstance(number, int | float) and math.isfinite(number) for number in times):
+    if not good or not all(isinstance(number, int | float) and abs(number) <= sys.float_info.max for number in times):
         raise FileError(
             f"{path} is damaged: it does not point to a checkpoint. Remove the folder {folder} to start anew."
         )

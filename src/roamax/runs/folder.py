@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from roamax.errors import FileError, InputError
+from roamax.errors import FileError, InputError, shown
 from roamax.host import files
 
 OURS = {
@@ -126,7 +126,7 @@ def check_same(
         old, new = old_arguments.get(name), new_arguments.get(name)
         if old == new or (name in may_grow and isinstance(old, int) and isinstance(new, int) and new >= old):
             continue
-        raise other_run(folder, f"where `{name}` is {_short(old)}, not {_short(new)}")
+        raise other_run(folder, f"where `{shown(name, 80)}` is {shown(old, 80)}, not {shown(new, 80)}")
 
 
 def other_run(folder: Path, difference: str) -> InputError:
@@ -143,8 +143,3 @@ def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for name, value in config.items():
         flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
     return flat
-
-
-def _short(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."

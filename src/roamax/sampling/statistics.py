@@ -1,7 +1,6 @@
 """What the steps of a run told: energy, acceptance and divergences, in memory and on disk."""
 
 import json
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from roamax.errors import FileError
+from roamax.host import files
 from roamax.types import Info
 
 FILE = "statistics.jsonl"
@@ -51,11 +51,15 @@ class StatisticsLog:
     def __init__(self, folder: Path | None = None):
         self._path = None if folder is None else folder / FILE
         self._rows: dict[int, Info] = {}
-        self._unwritten: list[str] = []
-        if self._path is not None and self._path.exists():
-            lines = self._path.read_text().splitlines()
-            self._rows = dict(_parsed(self._path, number, line, len(lines)) for number, line in enumerate(lines))
-            self._rows.pop(-1, None)
+        self._unwritten = b""
+        content = files.read_bytes(self._path) if self._path is not None and self._path.exists() else b""
+        self._length = content.rfind(b"\n") + 1
+        for number, line in enumerate(content[: self._length].splitlines(), start=1):
+            try:
+                step, info = _parsed(line, like=next(iter(self._rows.values()), None))
+            except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+                raise FileError(f"{self._path} is damaged in line {number}: restore it, or remove it.") from error
+            self._rows[step] = info
 
     def add(self, step: int, info: Info) -> None:
         """Keep what the step before `step` told, unless it is there already."""
@@ -63,21 +67,18 @@ class StatisticsLog:
             return
         self._rows[step] = info
         fields = {name: np.asarray(value).tolist() for name, value in info._asdict().items()}
-        self._unwritten.append(json.dumps({"step": step, **fields}) + "\n")
+        self._unwritten += json.dumps({"step": step, **fields}).encode() + b"\n"
 
     def sync(self) -> None:
         """Write what is not on disk yet."""
         if self._path is None or not self._unwritten:
             return
-        kept = self._path.read_bytes() if self._path.exists() else b""
-        whole = kept[: kept.rfind(b"\n") + 1]
-        with open(self._path, "r+b" if kept else "wb") as file:
-            file.seek(len(whole))
-            file.truncate()
-            file.write("".join(self._unwritten).encode())
-            file.flush()
-            os.fsync(file.fileno())
-        self._unwritten = []
+        if self._length:
+            files.append(self._path, self._unwritten, after=self._length)
+        else:
+            files.write_bytes(self._path, self._unwritten)
+        self._length += len(self._unwritten)
+        self._unwritten = b""
 
     def of(self, steps: Iterable[int]) -> Statistics | None:
         """Return the statistics at these steps; None unless all were kept, as in runs of earlier versions."""
@@ -92,16 +93,12 @@ class StatisticsLog:
         return self.of(sorted(kept for kept in self._rows if kept < step))
 
 
-def _parsed(path: Path, number: int, line: str, count: int) -> tuple[int, Info]:
-    try:
-        fields = json.loads(line)
-        arrays: Any = (
-            np.asarray(fields["energy"], np.float32),
-            np.asarray(fields["acceptance"], np.float32),
-            np.asarray(fields["divergent"], bool),
-        )
-        return int(fields["step"]), Info(*arrays)
-    except (ValueError, KeyError, TypeError) as error:
-        if number == count - 1:
-            return -1, Info(np.zeros(0))  # pyright: ignore[reportArgumentType]
-        raise FileError(f"{path} is damaged in line {number + 1}: restore it, or remove it.") from error
+def _parsed(line: bytes, like: Any) -> tuple[int, Any]:
+    """Return the step and the arrays of a line, which have one number per chain, as those of another line."""
+    fields = json.loads(line)
+    energy, acceptance = (np.asarray(fields[name], np.float32) for name in ("energy", "acceptance"))
+    arrays = energy, acceptance, np.asarray(fields["divergent"], bool)
+    shape = (energy.size,) if like is None else like.energy.shape
+    if any(array.shape != shape for array in arrays):
+        raise ValueError("another number of chains")
+    return int(fields["step"]), Info(*arrays)  # pyright: ignore[reportArgumentType]

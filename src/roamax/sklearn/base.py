@@ -175,6 +175,8 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
 
     def _usual_rate(self) -> float | None:
         """Return the default learning rate of a sampler given by name; None if it has none."""
+        if not isinstance(self.sampler, str):
+            return None
         if self.sampler == DEFAULT_SAMPLER:
             return LEARNING_RATE
         return registry.find(self.sampler).learning_rate(self._defaults is REGRESSION)

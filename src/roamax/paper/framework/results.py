@@ -167,7 +167,11 @@ def _read(folder: Path) -> dict[str, Any]:
     """Read results.json, with today's names for what older files name otherwise."""
     path = folder / "results.json"
     results = shaped(files.read_json(path), RESULTS, path, "`roamax experiment` writes such files.")
-    if results["experiment"] not in EXPERIMENTS or not all(map(files.is_plain_name, results["figures"])):
+    if (
+        results["experiment"] not in EXPERIMENTS
+        or not all(map(files.is_plain_name, results["figures"]))
+        or not all(map(_is_table, results["tables"].values()))
+    ):
         raise FileError(f"{path} was not written by `roamax experiment`.")
     results["reproduces"] = EXPERIMENTS[results["experiment"]].reproduces
     results["remarks"] = [_today(remark) for remark in results.get("remarks", [])]
@@ -185,6 +189,14 @@ def _read(folder: Path) -> dict[str, Any]:
             entry["row"] = [_today(name) for name in entry["row"]]
             entry["values"] = {_today(name): value for name, value in entry["values"].items()}
     return results
+
+
+def _is_table(stored: Mapping[str, Any]) -> bool:
+    """Return whether every row has its names and every value its two numbers."""
+    sides = (*stored["rows"], *stored["paper"])
+    return all(len(entry["row"]) == len(stored["heads"]) for entry in sides) and all(
+        isinstance(value, list) and len(value) == 2 for entry in sides for value in entry["values"].values()
+    )
 
 
 def _is_tuned(table: Mapping[str, Any]) -> bool:
