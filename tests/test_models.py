@@ -23,6 +23,7 @@ TOKENS = np.random.default_rng(0).integers(1, 30, (3, 20), dtype=np.int32)
 SMALL = {
     "mlp": {"hidden": [7, 5]},
     "mlp_regression": {"hidden": [7]},
+    "mlp_heteroscedastic": {"hidden": [7]},
     "cnn": {"channels": 2, "depth": 2, "residual": True},
     "cnn_fashion": {},
     "cnn_cifar": {},

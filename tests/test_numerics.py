@@ -101,9 +101,9 @@ def test_a_likelihood_of_zero_is_a_stop_at_the_first_step(name):
 
 def test_the_one_chain_that_explodes_is_named(name):
     stopped = outcome(name, far=(0.0, 0.0, 60.0), num_samples=300)
-    returning = ("psgld-gamma", "l2e", "roam", "roam-hand-made", "hmc", "nuts")
+    returning = ("psgld-gamma", "l2e", "roam", "roam-hand-made", "hmc", "nuts", "mile", "smile")
     if name in returning and not isinstance(stopped, str):
-        return  # a step that knows the size of its gradient, a network's bounded one, or a rejection: it comes back
+        return  # a step that knows the size of its gradient, a bounded one, or a rejection: it comes back
     assert isinstance(stopped, str)
     assert stopped.startswith("chain 2 diverged: ")
     assert re.search(r"its '\w+", stopped)

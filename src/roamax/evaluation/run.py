@@ -60,7 +60,10 @@ def open_run(folder: str | Path, data_dir: str | Path | None = None) -> Run:
     folder = Path(folder)
     path = folder / "config.json"
     config = shaped(files.read_json(path), CONFIG, path, "`roamax sample` makes such runs.")
-    task = build(_spec(config["task"], path), data_dir)
+    try:
+        task = build(_spec(config["task"], path), data_dir)
+    except InputError as error:
+        raise FileError(f"{path} names a task that cannot be built: {error}") from error
     like = jax.eval_shape(task.init, jax.random.key(0))
     draws = Draws.load(folder, like=like)
     check(draws.num_samples > 0, "DIR", "hold at least one draw by now", folder)

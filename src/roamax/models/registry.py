@@ -92,4 +92,6 @@ def _function(name: str) -> Callable[..., Any]:
 
 
 def _hashable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return tuple((key, _hashable(one)) for key, one in value.items())
     return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value

@@ -140,7 +140,7 @@ def _settle(folder: Path, config: Mapping[str, Any], written: dict[str, Any] | N
         return config
     before = _in_todays_words(config, written)
     # A run may end earlier than planned, but not before the draws that it has.
-    drawn = len(FolderStore(folder).steps) if any(folder.glob("draws/*.json*")) else 0
+    drawn = len(FolderStore(folder).steps) if FolderStore.is_begun(folder) else 0
     if config["num_samples"] != written.get("num_samples"):
         before |= {"num_samples": drawn}
     before.pop("run", None)

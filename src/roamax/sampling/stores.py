@@ -113,6 +113,11 @@ class FolderStore:
                 f"{pointer['draws']}. Restore it, or remove the run folder."
             )
 
+    @staticmethod
+    def is_begun(run_folder: Path) -> bool:
+        """Return whether a run has a list of draws, even an empty one."""
+        return any((run_folder / "draws" / name).exists() for name in ("journal.jsonl", "manifest.json"))
+
     @classmethod
     def new(cls, run_folder: Path, num_chains: int, run: str | None = None) -> "FolderStore":
         """Make a folder for draws, of the run with this identity if they are of one."""
@@ -135,7 +140,7 @@ class FolderStore:
             The draws so far: the first of the plan, with all those up to the run's checkpoint.
         """
         folder, path = run_folder / "draws", run_folder / "draws" / "journal.jsonl"
-        if not any(folder.glob("*.json*")):
+        if not cls.is_begun(run_folder):
             if any(folder.glob("draw-*")) or (run_folder / "state" / "checkpoint.json").exists():
                 raise FileError(f"{path} is missing from a run that has begun: restore it, or remove the run folder.")
             cls.new(run_folder, num_chains, run)
