@@ -17,6 +17,7 @@ from roamax.paper.framework.lab import Lab
 from roamax.paper.framework.problems import Problem
 from roamax.paper.framework.results import Findings
 from roamax.report.figures import INK, new_figure
+from roamax.runs import read_config
 from roamax.samplers.hmc import nuts
 from roamax.sampling.runner import sample
 from roamax.tasks import Task, TaskSpec
@@ -79,7 +80,10 @@ def _exact(lab: Lab, task: Task) -> tuple[np.ndarray, float]:
     sampler, out = nuts(task.posterior, adaptation_steps=ADAPTATION_STEPS), lab.runs / "sine-nuts"
     lab.count_time(out)
     means, rhat = np.zeros(0), np.inf
-    for draws in DRAWS:
+    config = out / "config.json"
+    # A run that was continued does not go back to fewer draws.
+    reached = read_config(config)["num_samples"] if config.exists() else 0
+    for draws in filter(lambda draws: draws >= reached, DRAWS):
         found = sample(
             jax.random.key(0),
             sampler,
