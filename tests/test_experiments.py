@@ -169,7 +169,7 @@ def test_what_is_there_is_not_run_again_and_what_is_missing_is_said(laboratory, 
 @pytest.mark.slow
 def test_exact_chains_that_were_continued_resume(laboratory, tmp_path):
     first, again = (laboratory("regression-1d", tmp_path / name) for name in ("first", "again"))
-    assert again["tables"] == first["tables"]
+    assert again["tables"]["bands"] == first["tables"]["bands"]
 
 
 def test_chains_in_other_processes_are_the_same_and_their_time_counts_once(folder, tmp_path, monkeypatch):
