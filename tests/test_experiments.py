@@ -283,6 +283,16 @@ def test_transfer_says_where_l2e_stands():
     assert said[1] == "Data that L2E had not seen: IMDB."
 
 
+def test_a_task_at_several_lengths_has_its_curves():
+    problems = [CPU[name].lasting(steps) for steps in (10_000, 2000) for name in ("mnist_mlp", "cifar10_cnn")]
+    tasks = transfer.by_task(problems)
+    assert [[problem.steps for problem in group] for group in tasks.values()] == [[2000, 10_000]] * 2
+    rows = {(problem.label, "roam"): {"NLL": Value(0.1, 0.01), "CPU s": Value(problem.steps)} for problem in problems}
+    axes = transfer.curves(tasks, rows).axes
+    assert [axis.get_title() for axis in axes] == ["MNIST, MLP", "CIFAR-10, CNN", "", ""]
+    assert all(list(axis.lines[0].get_xdata()) == [2000, 10_000] for axis in axes)
+
+
 def test_the_search_climbs_beyond_its_start_and_ends_between_two_worse_values():
     axes = (
         search.Axis("temperature", (0.0, 0.1, 1.0), 0.0),

@@ -14,7 +14,7 @@ from roamax.paper.framework.lab import Lab, Record, averaged
 from roamax.paper.framework.problems import Problem
 from roamax.paper.framework.results import Findings
 from roamax.paper.framework.search import AXES, is_tuned, search
-from roamax.report.figures import new_figure
+from roamax.report.figures import legend, new_figure
 
 PROBLEMS = ("cifar10", "cifar10_cnn", "fashion_mnist", "mnist_mlp", "cifar10_wide", "imdb", "regression")
 SHIPPED = ("L2E", "roam")
@@ -56,7 +56,11 @@ def run(lab: Lab) -> Findings:
         "diversity": Comparison("Barriers between draws, one seed", heads, DIVERSITY, barriers, {}, "rows", BETTER),
     }
     remarks = [*REMARKS, *seen(lab, problems), *standing(rows)]
-    return Findings(tables, {"nll": _figure(rows)} if rows else {}, {"trials": trials}, remarks=remarks)
+    figures = {"nll": _figure(rows)} if rows else {}
+    lengths = {name: group for name, group in by_task(problems).items() if len(group) > 1}
+    if rows and lengths:
+        figures["gradients"] = curves(lengths, rows)
+    return Findings(tables, figures, {"trials": trials}, remarks=remarks)
 
 
 def _setups(
@@ -122,6 +126,36 @@ def _grouped(sentence: str, words: tuple[str, str, str], tasks: Mapping[str, Hol
         found = [task for task, here in tasks.items() if here == holds]
         if found:
             yield f"{sentence.format(word)}: {'; '.join(found)}."
+
+
+def by_task(problems: Sequence[Problem]) -> dict[str, list[Problem]]:
+    """Return the lengths of each problem, the shortest first, by the problem's label without its length."""
+    found: dict[str, list[Problem]] = {}
+    for problem in sorted(problems, key=lambda problem: problem.steps):
+        found.setdefault(problem.label.removesuffix(f", {problem.steps:,} steps"), []).append(problem)
+    return found
+
+
+def curves(lengths: Mapping[str, Sequence[Problem]], rows: Rows) -> Any:
+    """Draw NLL against gradients, and below against CPU time, one column per task; in black, samplers that ship."""
+    figure, axes = new_figure(len(lengths), 2, width=4.6, height=3.0)
+    for (above, below), (task, group) in zip(axes.T, lengths.items(), strict=True):
+        for place, name in enumerate(METHODS):
+            found = [(problem.steps, rows[key]) for problem in group if (key := (problem.label, name)) in rows]
+            if not found:
+                continue
+            color, width = ("black", 2) if name in SHIPPED else (f"C{place % 10}", 1)
+            style = {"color": color, "linewidth": width, "marker": "os^vDP"[place % 6], "markersize": 4}
+            nll = [row["NLL"].mean for _, row in found]
+            above.errorbar(
+                [steps for steps, _ in found], nll, [row["NLL"].sd or 0.0 for _, row in found], label=name, **style
+            )
+            below.plot([row["CPU s"].mean for _, row in found], nll, **style)
+        above.set_title(task, fontsize=9)
+        for axis, label in ((above, "minibatch gradients"), (below, "CPU seconds")):
+            axis.set(xscale="log", xlabel=label, ylabel="test NLL")
+    legend(axes[0, -1], loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return figure
 
 
 def _figure(rows: Rows) -> Any:
