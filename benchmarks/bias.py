@@ -3,11 +3,13 @@
     python benchmarks/bias.py                                 # the weights that ship -> docs/bias.md
     python benchmarks/bias.py my/weights.safetensors          # these, and your own
 
-SGHMC with the same step size and friction is in the table too: its bias comes from the step size alone.
+SGHMC with the same step size and friction is in the table too: its bias comes from the step size alone. The `spread` on
+the card of the weights is written, too.
 """
 
 import argparse
 import json
+import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -19,10 +21,14 @@ import jax
 from roamax import pretrained, runs
 from roamax.evaluation.stationarity import SamplerOf, bias
 from roamax.evaluation.targets import TARGETS
+from roamax.pretrained import cards
 from roamax.report.table import Column, from_records, markdown
 from roamax.samplers.registry import RECORDS
 from roamax.samplers.sghmc import sghmc
+from roamax.types import Weights
 
+NETWORK = "network"
+"""The target whose reference draws are from NUTS."""
 COLUMNS = [
     Column("target", "target"),
     Column("sampler", "sampler"),
@@ -32,6 +38,8 @@ COLUMNS = [
     Column("floor", "noise floor", ".3f"),
 ]
 TEXT = """# The bias of the learned weights
+
+{verdict}
 
 {finding}
 
@@ -47,8 +55,6 @@ chain diverged.
 
 Made by `{command}`, seed {seed}, JAX {jax}; the numbers are in [bias.json](bias.json).
 """
-KEPT = (0.8, 1.25)
-"""Ratios of deviations between these count as those of the target."""
 
 
 def finding(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -57,20 +63,57 @@ def finding(rows: Sequence[Mapping[str, Any]]) -> str:
     groups: dict[str, list[str]] = {}
     for sampler in dict.fromkeys(row["sampler"] for row in rows):
         own = [row for row in rows if row["sampler"] == sampler]
-        kept = [row["target"] for row in own if KEPT[0] <= row["deviation"] <= KEPT[1]]
+        kept = [row["target"] for row in own if cards.KEPT[0] <= row["deviation"] <= cards.KEPT[1]]
         where = {0: "no target", len(targets): "every target"}.get(len(kept), ", ".join(kept))
         groups.setdefault(where, []).append(f"`{sampler}`")
     said = "; ".join(f"on {where}, {', '.join(samplers)}" for where, samplers in groups.items())
-    return textwrap.fill(f"The ratio of standard deviations to those of the target is in {KEPT}: {said}.", 120)
+    return textwrap.fill(f"The ratio of standard deviations to those of the target is in {cards.KEPT}: {said}.", 120)
 
 
-def contestants(sources: list[str]) -> dict[str, SamplerOf]:
+def verdict(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return a sentence on the weights that act as an optimiser, and on what to use instead."""
+    network = {row["sampler"]: row["deviation"] for row in rows if row["target"] == NETWORK}
+    narrow = ", ".join(f"`{name}`" for name, ratio in network.items() if ratio < cards.KEPT[0])
+    said = (
+        f"The weights {narrow} act as an optimiser on small problems: their draws are nearly one network, however good "
+        "R-hat and ESS look. Use `sghmc` or `nuts` there. roamax warns (`roamax.errors.CardWarning`) where a problem "
+        "is far from the card of such weights: ten times fewer or more examples, or another kind of task."
+    )
+    return textwrap.fill(said if narrow else "No weights act as an optimiser on a small network.", 120)
+
+
+def page(record: Mapping[str, Any]) -> str:
+    """Return the page of a record, the content of bias.json."""
+    rows = record["rows"]
+    facts = {"command": record["command"], "seed": record["seed"], "jax": record["versions"]["jax"]}
+    table = markdown(from_records(COLUMNS, rows))
+    return TEXT.format(finding=finding(rows), verdict=verdict(rows), table=table, steps=record["steps"], **facts)
+
+
+def write_spreads(rows: Sequence[Mapping[str, Any]], sources: Mapping[str, Weights]) -> None:
+    """Write to the card of each set of weights how its predictions for the network are spread, next to NUTS."""
+    for row in rows:
+        if row["target"] == NETWORK and row["sampler"] in sources:
+            weights = sources[row["sampler"]]
+            spread = row["deviation"] if math.isfinite(row["deviation"]) else None
+            cards.write(Path(weights.source).with_suffix(".json"), {**weights.card, "spread": spread})
+
+
+def labelled(sources: list[str]) -> dict[str, Weights]:
+    """Return the weights by their labels in the table."""
+    found = {}
+    for source in sources:
+        weights = pretrained.resolve(source, "l2e", "weights")
+        own = f"{weights.card.get('sampler', 'l2e')} ({Path(source).parent.name})"
+        found[source if source in pretrained.names() else own] = weights
+    return found
+
+
+def contestants(sources: Mapping[str, Weights]) -> dict[str, SamplerOf]:
     """Return each set of weights as a sampler, and SGHMC with its settings."""
     found: dict[str, SamplerOf] = {}
-    for source in sources:
-        weights = pretrained.load(source) if source in pretrained.names() else pretrained.read(source)
+    for label, weights in sources.items():
         name = str(weights.card.get("sampler", "l2e"))
-        label = source if source in pretrained.names() else f"{name} ({Path(source).parent.name})"
         found[label] = partial(RECORDS[name].load(), meta_params=weights)
         if {"step_size", "friction"} <= weights.card.keys():
             settings = {key: weights.card[key] for key in ("step_size", "friction")}
@@ -88,7 +131,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     key, rows = jax.random.key(arguments.seed), []
-    chosen = contestants([*pretrained.names(), *arguments.weights])
+    sources = labelled([*pretrained.names(), *arguments.weights])
+    chosen = contestants(sources)
     if not chosen:
         print("No weights ship with this version: name a file of weights.")
         return
@@ -100,11 +144,10 @@ def main() -> None:
             print(json.dumps(rows[-1]), flush=True)
     made_by = runs.provenance(arguments.seed)
     made_by["command"] = " ".join(["python benchmarks/bias.py", *arguments.weights])
-    (arguments.out / "bias.json").write_text(json.dumps({**made_by, "steps": arguments.steps, "rows": rows}, indent=1))
-    table = markdown(from_records(COLUMNS, rows))
-    facts = {"command": made_by["command"], "seed": arguments.seed, "jax": made_by["versions"]["jax"]}
-    said = TEXT.format(finding=finding(rows), table=table, steps=arguments.steps, **facts)
-    (arguments.out / "bias.md").write_text(said)
+    record = {**made_by, "steps": arguments.steps, "rows": rows}
+    (arguments.out / "bias.json").write_text(json.dumps(record, indent=1))
+    (arguments.out / "bias.md").write_text(page(record))
+    write_spreads(rows, sources)
 
 
 if __name__ == "__main__":

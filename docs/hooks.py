@@ -46,8 +46,7 @@ def weights() -> str:
     """Every set of weights that ships, with its card."""
     from roamax import pretrained
 
-    parts = [_card(name, dict(pretrained.load(name).card)) for name in pretrained.names()]
-    return "\n".join(parts) or "No weights ship with this version yet."
+    return "\n".join(f"##{pretrained.cards.page(name, pretrained.load(name).card)}" for name in pretrained.names())
 
 
 def samplers() -> str:
@@ -57,19 +56,6 @@ def samplers() -> str:
     rows = "\n".join(f"| `{record.name}` | {record.label} | {record.summary} |" for record in RECORDS.values())
     functions = (f"::: {r.module}.{name}" for r in RECORDS.values() for name in (r.name, r.family) if name)
     return f"| sampler | in tables | what it is |\n| --- | --- | --- |\n{rows}\n\n" + "\n".join(functions)
-
-
-def _card(name: str, card: dict[str, Any]) -> str:
-    rows = "\n".join(f"| {field.replace('_', ' ')} | {_cell(value)} |" for field, value in card.items())
-    return f"### {name}\n\n| | |\n| --- | --- |\n{rows}\n"
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return ", ".join(map(_cell, value))
-    if isinstance(value, dict):
-        return "; ".join(f"{key} {_cell(entry)}" for key, entry in value.items())
-    return f"{value:.4g}" if isinstance(value, float) else "–" if value is None else str(value).replace("|", r"\|")
 
 
 def commands() -> str:

@@ -1,26 +1,37 @@
 """Learned samplers: their equations, what they guarantee, and their weights."""
 
+import dataclasses
 import json
+import re
+import warnings
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from benchmarks import bias
 
 import roamax
 from roamax import Posterior, pretrained, sghmc
-from roamax.errors import FileError, InputError
+from roamax.cli import print_warning
+from roamax.errors import CardWarning, FileError, InputError
 from roamax.evaluation import diagnostics, targets
 from roamax.evaluation.stationarity import long_run
 from roamax.host import files
 from roamax.numerics import noise, trees
+from roamax.pretrained import cards
 from roamax.samplers.learned import _kernel, _network, meta_sgmcmc, precond_l2e
 from roamax.samplers.learned._groups import Groups
 from roamax.samplers.learned._recipe import recipe_step
 from roamax.samplers.learned.l2e import WIDTHS
 from roamax.samplers.registry import RECORDS
+from roamax.sklearn import base
+from roamax.types import Weights
 
 pytestmark = pytest.mark.optimized
+
+ROOT = Path(__file__).parents[1]
 
 SHAPES = {"matrix": (7, 5), "vector": (70,), "cube": (2, 3, 2), "scalar": (), "empty": (0, 3)}
 NUM_DATA, STEP_SIZE, FRICTION, TEMPERATURE, OUTPUT_SCALE = 50, 0.03, 0.7, 0.5, 0.2
@@ -404,6 +415,69 @@ def test_every_set_of_weights_that_ships_works_by_name_and_has_a_card():
         assert {"step_size", "temperature", "inner_steps", "outer_steps"} <= card.keys()
     with pytest.raises(InputError, match="`name` must be a known name; got 'nosuch'"):
         pretrained.load("nosuch")
+
+
+def test_the_page_of_a_card_and_what_it_says_of_training_and_spread_are_those_of_their_sources():
+    record = files.read_json(ROOT / "docs" / "bias.json")
+    spreads = {row["sampler"]: row["deviation"] for row in record["rows"] if row["target"] == "network"}
+    assert (ROOT / "docs" / "bias.md").read_text() == bias.page(record)
+    for name in pretrained.names():
+        card = pretrained.load(name).card
+        assert (pretrained.FOLDER / f"{name}.md").read_text() == cards.page(name, card)
+        assert card["spread"] == spreads[name]
+        trained = [f"{data}/{model}" for data in card["data"] for model in card["architectures"]]
+        sizes = {int(re.search(r"train_size=(\d+)", task)[1]) for task in trained}
+        assert card["num_data"] == [min(sizes), max(sizes)]
+        assert card["kinds"] == ["classification"]
+
+
+def with_gap(num_data=85):
+    """The posterior of a regression, as on a sine with a gap."""
+    log_likelihood = roamax.gaussian(lambda params, x: (jnp.sin(x @ params), 0.1))
+    return roamax.Posterior(log_likelihood, roamax.priors.gaussian(variance=1.0), num_data)
+
+
+def test_weights_that_act_as_an_optimiser_warn_of_a_problem_far_from_their_card():
+    image_like = dataclasses.replace(with_gap(50_000), log_likelihood=roamax.categorical(lambda p, x: x @ p))
+    for name in pretrained.names():
+        weights = pretrained.load(name)
+        build = getattr(roamax, weights.card["sampler"])
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            build(image_like, weights)
+            assert not said
+            build(with_gap(), weights)
+        narrow = name in ("l2e", "l2e-ce", "l2e-small")
+        assert [(w.category, w.filename) for w in said] == [(CardWarning, __file__)] * narrow
+    with pytest.warns(CardWarning, match=r"^85 examples and regression: .* 'l2e' \(classification with 50,000 "):
+        roamax.l2e(with_gap())
+    with pytest.warns(CardWarning, match=r"^Regression: .* use roamax.sghmc or roamax.nuts there"):
+        roamax.l2e(with_gap(50_000))
+    with pytest.warns(CardWarning, match=r"^4,999 examples: "):
+        roamax.l2e(dataclasses.replace(image_like, num_data=4_999))
+    # What the card does not tell is not held against the weights; what was never measured is.
+    shipped = pretrained.load("l2e")
+    told = {"step_size": 0.01, "num_data": [5000, 5000]}
+    with pytest.warns(CardWarning, match="not been measured"):
+        roamax.l2e(with_gap(), Weights(shipped.meta_params, told))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        roamax.l2e(with_gap(), Weights(shipped.meta_params, told | {"spread": 0.9}))
+        roamax.l2e(with_gap(), Weights(shipped.meta_params, {"step_size": 0.01}))
+
+
+def test_a_fit_and_a_command_say_it_once(capsys, monkeypatch):
+    def stop(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(base, "sample", stop)
+    with pytest.warns(CardWarning, match=r"^16 examples: ") as said, pytest.raises(KeyboardInterrupt):
+        roamax.BayesianClassifier(sampler="l2e", num_chains=2).fit(np.eye(16), np.arange(16) % 2)
+    assert len(said) == 1
+    for warning in said:
+        print_warning(warning.message, warning.category, warning.filename, warning.lineno)
+        print_warning(warning.message, warning.category, "another.py", 1, file=None, line=None)
+    assert capsys.readouterr().err == f"roamax: CardWarning: {said[0].message}\n"
 
 
 def test_a_sampler_finds_the_weights_that_ship_for_it(tmp_path, monkeypatch):

@@ -3,7 +3,8 @@
 python training/ship.py NAME SQUARED_STEP_SIZE     such as: l2e 5e-7
 
 Training validates with one step size; that on the card was chosen afterwards, on validation data of other networks
-(README.md). The card's `meta_loss` is measured here with it, on the validation problems of the run.
+(README.md). The card's `meta_loss` is measured here with it, on the validation problems of the run; its `spread` by
+benchmarks/bias.py afterwards. Beside the card is a page of Markdown.
 """
 
 import dataclasses
@@ -21,6 +22,7 @@ from roamax.host import files
 from roamax.meta import Stage, checkpoint, folder, log
 from roamax.meta.families import make_family
 from roamax.meta.outer import outer_optimizer
+from roamax.pretrained import cards
 
 PACKAGE = Path(roamax.__file__).parent / "pretrained"
 
@@ -43,7 +45,7 @@ def main(name, squared_step_size):
     state = read_trained(trained, VARIANTS[name])
     files.write_bytes(shipped, folder.pack_weights(state.best))
     card = folder.card(VARIANTS[name], distribution, state) | {"step_size": step_size}
-    files.write_json(shipped.with_suffix(".json"), card)
+    cards.write(shipped.with_suffix(".json"), card)
     config = dataclasses.replace(
         VARIANTS[name],
         weights=str(shipped),
@@ -56,7 +58,7 @@ def main(name, squared_step_size):
     with tempfile.TemporaryDirectory() as out:
         meta.train(config, out, tasks=distribution)
         loss = float(log.read_rows(Path(out) / "log.csv")[0].validation)
-    files.write_json(shipped.with_suffix(".json"), card | {"meta_loss": loss})
+    cards.write(shipped.with_suffix(".json"), card | {"meta_loss": loss})
     print(f"{name}: validation loss {loss:.4f}")
 
 

@@ -35,6 +35,10 @@ class NumDataWarning(UserWarning):
     """A posterior whose `num_data` is not the number of rows that it is given; silence it if that is meant."""
 
 
+class CardWarning(UserWarning):
+    """A problem far from those that the weights of a learned sampler were trained on; silence it if that is meant."""
+
+
 def check(condition: bool, argument: str, rule: str, value: Any) -> None:
     """Raise an `InputError` unless `condition` holds: "`argument` must RULE; got VALUE."
 

@@ -1,6 +1,7 @@
 """Log-likelihoods of class labels and of real targets, for `Posterior(log_likelihood=...)`."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +31,7 @@ def categorical(apply_fn: Callable[[Params, jax.Array], jax.Array]) -> Callable[
         labels = jnp.where(y < 0, log_probs.shape[-1], y)
         return jnp.take_along_axis(log_probs, labels[:, None], axis=-1, mode="fill")[:, 0]
 
-    return log_likelihood
+    return _of_kind("classification", log_likelihood)
 
 
 def gaussian(
@@ -51,6 +52,16 @@ def gaussian(
         log_density = jax.scipy.stats.norm.logpdf(y, mean, jnp.broadcast_to(scale, mean.shape))
         return jnp.sum(log_density, axis=tuple(range(1, log_density.ndim)))
 
+    return _of_kind("regression", log_likelihood)
+
+
+def kind(log_likelihood: Callable[..., Any]) -> str | None:
+    """Return whether a log-likelihood made here is of "classification" or "regression"; None for one made elsewhere."""
+    return getattr(log_likelihood, "kind", None)
+
+
+def _of_kind(name: str, log_likelihood: Callable[[Params, Batch], jax.Array]) -> Callable[[Params, Batch], jax.Array]:
+    vars(log_likelihood)["kind"] = name
     return log_likelihood
 
 

@@ -1,10 +1,12 @@
 """The command line. Commands import what they need when they run, so that help appears at once."""
 
+import functools
 import importlib
 import io
 import os
 import shlex
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, NoReturn
 
@@ -60,6 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     _open_streams()
     if arguments is None:
         heed_interrupts()
+        warnings.showwarning = print_warning
     try:
         if not words or words[0] in HELP:
             print(overview(COMMANDS))
@@ -149,6 +152,16 @@ def _stop(message: str, owns_process: bool) -> NoReturn:
             # Python would wait for threads that still compute, perhaps for minutes.
             sys.stdout.flush()
             os._exit(130)
+
+
+def print_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
+    """Print a warning on standard error in one line, and only once, in place of `warnings.showwarning`."""
+    _print_once(f"roamax: {category.__name__}: {shown(message, 2000)}")
+
+
+@functools.cache
+def _print_once(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
 def fail(message: str, code: int) -> NoReturn:

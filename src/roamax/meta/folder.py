@@ -9,13 +9,14 @@ results.json         a summary, once the run is finished
 
 import datetime
 import importlib.metadata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from roamax import runs
+from roamax.data.registry import REGISTRY
 from roamax.errors import FileError, InputError
 from roamax.host import files
 from roamax.meta import checkpoint
@@ -25,8 +26,10 @@ from roamax.meta.config import TrainConfig
 from roamax.meta.families import settings
 from roamax.meta.jobs import eligible
 from roamax.numerics import trees
-from roamax.tasks import TaskDistribution
+from roamax.tasks import Task, TaskDistribution, TaskSpec
 from roamax.types import MetaParams
+
+KINDS = {False: "classification", True: "regression"}
 
 
 def settle(
@@ -82,6 +85,7 @@ def card(config: TrainConfig, tasks: TaskDistribution, state: TrainState) -> dic
         "tasks": config.tasks,
         "data": sorted({data for data, _ in names}),
         "architectures": sorted({model for _, model in names}),
+        **_problems([task for task in tasks if task.name in seen]),
         "estimator": [stage.estimator for stage in begun],
         "inner_steps": [stage.inner_steps for stage in begun],
         "outer_steps": state.step,
@@ -91,6 +95,19 @@ def card(config: TrainConfig, tasks: TaskDistribution, state: TrainState) -> dic
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "version": importlib.metadata.version("roamax"),
     }
+
+
+def _problems(tasks: Sequence[TaskSpec | Task]) -> dict[str, Any]:
+    """Return the least and the most training examples, and the kinds, as far as they are known without the data."""
+    sizes, kinds = set(), set()
+    for task in tasks:
+        if isinstance(task, Task):
+            sizes.add(task.posterior.num_data)
+            kinds.add(KINDS[task.is_regression])
+        elif (entry := REGISTRY.get(task.data)) is not None:
+            sizes.add(task.train_size or entry.num_train)
+            kinds.add(KINDS[entry.classes == 0])
+    return {"num_data": [min(sizes), max(sizes)], "kinds": sorted(kinds)} if sizes else {}
 
 
 def write_results(folder: Path, config: TrainConfig, state: TrainState) -> None:

@@ -1,19 +1,20 @@
 """Weights of learned samplers that ship with the package, each with a card that says how they were made.
 
-A set of weights is a file `NAME.safetensors` and its card, `NAME.json`. The card holds the settings for the weights
-(`sampler`, `step_size`, `friction`, `temperature`, `output_scale`), how they were trained (data, architectures, inner
-and outer steps, estimator, seed, date, version) and how they scored (`meta_loss`).
+A set of weights is a file `NAME.safetensors` and its card, `NAME.json`, which `NAME.md` shows as a page. `cards` says
+what a card holds.
 """
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import ParamSpec
 
-from roamax.errors import FileError, InputError, lookup, shaped
+from roamax import likelihoods
+from roamax.errors import FileError, InputError, lookup
 from roamax.host import files
 from roamax.numerics import trees
+from roamax.pretrained import cards
 from roamax.types import MetaParams, Sampler, Weights
 
 FOLDER = Path(__file__).parent
@@ -49,21 +50,12 @@ def read(path: str | Path) -> Weights:
     path = Path(path)
     tensors = files.read_tensors(path)
     card_path = path.with_suffix(".json")
-    card = _read_card(card_path) if card_path.exists() else {}
+    card = cards.read(card_path) if card_path.exists() else {}
     try:
         meta_params = trees.from_named_leaves({name.replace(".", "/"): tensors[name] for name in sorted(tensors)})
     except InputError as error:
         raise FileError(f"{path} does not hold weights: {error}") from error
     return Weights(meta_params, card, str(path))
-
-
-def _read_card(path: Path) -> Mapping[str, Any]:
-    scalars = ("step_size", "friction", "output_scale")
-    card = shaped(files.read_json(path), {f"{name}?": float for name in scalars}, path)
-    for name in scalars:
-        if card.get(name, 1.0) <= 0:
-            raise FileError(f"{path} is damaged: its {name} must be a finite number > 0; got {card[name]!r:.80}.")
-    return card
 
 
 def resolve(meta_params: MetaParams | Weights | str | Path, sampler: str, argument: str = "meta_params") -> Weights:
@@ -96,6 +88,8 @@ def resolve(meta_params: MetaParams | Weights | str | Path, sampler: str, argume
 def resolving(build: Callable[Arguments, Sampler]) -> Callable[Arguments, Sampler]:
     """Wrap the function of a learned sampler, so that `meta_params` may be anything that `resolve` takes.
 
+    The function then warns of a posterior far from the card of its weights.
+
     Args:
         build: A function of `roamax.samplers.learned` with an argument `meta_params`.
 
@@ -108,7 +102,10 @@ def resolving(build: Callable[Arguments, Sampler]) -> Callable[Arguments, Sample
     def resolved(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Sampler:
         given = signature.bind(*args, **kwargs)
         given.apply_defaults()
-        given.arguments["meta_params"] = resolve(given.arguments["meta_params"], build.__name__)
-        return build(*given.args, **given.kwargs)
+        weights = given.arguments["meta_params"] = resolve(given.arguments["meta_params"], build.__name__)
+        sampler = build(*given.args, **given.kwargs)
+        posterior = given.arguments["posterior"]
+        cards.warn_if_far(weights, posterior.num_data, likelihoods.kind(posterior.log_likelihood))
+        return sampler
 
     return resolved

@@ -6,7 +6,7 @@ is one of few: a second fit with other settings, or to slightly fewer rows, comp
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import cache, lru_cache, wraps
 from typing import Any, NamedTuple
 
 import jax
@@ -81,6 +81,7 @@ def in_few_sizes(rows: Rows) -> Rows:
 def weighted(log_likelihood: Callable[[Params, Batch], jax.Array]) -> Callable[[Params, Batch], jax.Array]:
     """Return the log-likelihood of `Rows`."""
 
+    @wraps(log_likelihood)
     def of_rows(params: Params, batch: Batch) -> jax.Array:
         x, y, weight = batch
         return weight * log_likelihood(params, (x, y))

@@ -76,6 +76,7 @@ class L2E(SamplingOptimizer):
         defaults["lr"] = epsilon**2 * num_data if lr is None else lr
         defaults |= {"num_data": num_data, "temperature": temperature, "weight_decay": weight_decay, "passes": passes}
         super().__init__(params, defaults, generator)
+        pretrained.cards.warn_if_far(found, num_data, None)
         self._layers = [_Layer.read(found.meta_params[f"layer{i}"]) for i in range(len(l2e.WIDTHS) - 1)]
 
     def add_param_group(self, param_group: Group) -> None:
