@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 BENCH := .venv-bench
 
-.PHONY: demo test test-docs check test-extras torture mutants bench docs format clean
+.PHONY: demo test test-docs check test-extras torture mutants bench docs release format clean
 
 demo: $(VENV)/.dev
 	$(BIN)/roamax demo
@@ -40,12 +40,17 @@ bench: $(BENCH)/.bench
 docs: $(VENV)/.docs
 	$(BIN)/python -m mkdocs build --strict
 
+# sdist and wheel into dist/, tried outside of the repository; RELEASE_PYTHON=python3.13 tries them with another Python.
+RELEASE_PYTHON ?= $(PYTHON)
+release: $(VENV)/.release
+	$(BIN)/python tests/release.py $(RELEASE_PYTHON)
+
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(BENCH) runs demo site bench.json
+	rm -rf $(VENV) $(BENCH) runs demo dist site bench.json
 
 $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)
@@ -61,6 +66,10 @@ $(VENV)/.extras: $(VENV)/.dev
 
 $(VENV)/.docs: $(VENV)/.dev
 	$(BIN)/pip install --quiet --group docs --constraint constraints.txt
+	touch $@
+
+$(VENV)/.release: $(VENV)/.dev
+	$(BIN)/pip install --quiet --group release --constraint constraints.txt
 	touch $@
 
 # The libraries that roamax is compared with are in nobody's way there.

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pages import blocks
 from roamax.cli import find, parse
 
 pytestmark = pytest.mark.docs
@@ -15,15 +16,6 @@ pytestmark = pytest.mark.docs
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NEEDS = {"pytorch": "torch"}
-
-
-def blocks(path, language):
-    """The fenced blocks of a page in a language, also those inside lists."""
-    fence = rf"^( *)```{language}\n(.*?)^\1```$"
-    return [
-        "\n".join(line.removeprefix(indent) for line in body.splitlines())
-        for indent, body in re.findall(fence, path.read_text(), re.DOTALL | re.MULTILINE)
-    ]
 
 
 WITH_CODE = [path for path in PAGES if blocks(path, "python")]
