@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,6 +36,7 @@ from roamax.paper.framework.lab import Lab
 from roamax.paper.framework.methods import LEARNED, method
 from roamax.paper.framework.problems import CPU, PAPER, SCALES, Problem
 from roamax.paper.framework.problems import TUNED as TUNED_SETTINGS
+from roamax.paper.framework.queue import run_queue
 from roamax.paper.framework.registry import EXPERIMENTS, run_experiment
 from roamax.paper.framework.results import write_page
 from roamax.paper.framework.swag import swag
@@ -164,6 +166,24 @@ def test_what_is_there_is_not_run_again_and_what_is_missing_is_said(laboratory, 
     monkeypatch.setattr("roamax.sampling.chains.segment", None)  # a chain that is not there could not be run now
     again = laboratory("image-classification", tmp_path / "again", **chosen)
     assert again["tables"] == first["tables"]
+
+
+def test_a_queue_shares_chains_says_what_is_left_and_outlives_a_failure(laboratory, folder, monkeypatch):
+    names, lines = ("image-classification", "ood", "multimodality"), []
+
+    def fail(lab):
+        lab.measure(lab.problems("cifar10"), ["DE"], scores)
+        raise InputError("no such images")
+
+    monkeypatch.setattr(ood, "run", fail)
+    # The other tests have two seeds: chains of the third are missing.
+    options = {"names": names, "scale": "tiny", "seeds": 3, "problems": ("cifar10",), "methods": ("DE",)}
+    results = run_queue(folder, report=lines.append, progress=False, workers=1, **options)
+    assert list(results) == ["image-classification", "multimodality"]
+    assert lines[2] == "ood failed: no such images"
+    left = [int(re.search(r": (\d+) chains left in the queue", lines[place])[1]) for place in (0, 1, 3)]
+    assert left[0] > 0
+    assert left[1:] == [0, 0]
 
 
 @pytest.mark.slow

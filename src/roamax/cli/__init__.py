@@ -42,6 +42,7 @@ COMMANDS = {
     "meta-train cpu": Command("meta_train", "cpu", "Learn a sampler on two cores, in hours.", resumes=True),
     "meta-train smoke": Command("meta_train", "smoke", "Try meta-training, in under a minute.", resumes=True),
     "experiment": Command("experiment", "experiment", "Run an experiment of the paper.", resumes=True),
+    "experiment all": Command("experiment", "run_all", "Run many experiments, with the hours left.", resumes=True),
     "experiment list": Command("experiment", "list_experiments", "List the experiments, and what each needs."),
     "experiment page": Command("experiment", "page", "Write one Markdown page about experiments."),
     "data list": Command("data", "list_data", "List the data sets, and which are installed."),

@@ -1,4 +1,4 @@
-"""`roamax experiment NAME`, `roamax experiment list` and `roamax experiment page`."""
+"""`roamax experiment` with the name of one, `all`, `list` or `page`."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,19 +16,22 @@ def _experiments() -> Iterable[str]:
 
 
 Experiment = Annotated[str, tyro.conf.arg(metavar="NAME"), Names(_experiments)]
+Scale = Literal["cpu", "paper"]
+Count = Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: the problem's)")]
 Folder = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
 
 
 def experiment(
     name: tyro.conf.Positional[Experiment],
     out: RunFolder,
-    scale: Literal["cpu", "paper"] = "cpu",
+    scale: Scale = "cpu",
     chains: Annotated[Folder, tyro.conf.arg(help_behavior_hint="(default: OUT/chains)")] = None,
     seeds: int = 3,
     weights: Annotated[Words, tyro.conf.arg(metavar="METHOD=FILE ...")] = (),
     problems: Annotated[Words, tyro.conf.arg(metavar="NAME ...")] = (),
     methods: Annotated[Words, tyro.conf.arg(metavar="NAME ...")] = (),
     steps: Annotated[tuple[int, ...], tyro.conf.arg(metavar="N ...")] = (),
+    draws: Count = None,
     engine: Engine = "local",
     address: Address = None,
     workers: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: one per core)")] = None,
@@ -60,6 +63,7 @@ def experiment(
         problems: Run only these problems, such as cifar10.
         methods: Run only these methods, such as L2E.
         steps: Lengths of runs in steps, for tune and transfer, which tune methods to each.
+        draws: Draws per chain, such as 10 where the paper's 100 take too long.
         engine: Where chains run: in processes of this machine, or as tasks of a Ray cluster.
         workers: Local processes that run chains, each on its own core; 1 runs them in this process.
     """
@@ -86,6 +90,7 @@ def experiment(
         problems=problems,
         methods=methods,
         steps=steps,
+        draws=draws,
         engine=engine,
         address=address,
         workers=workers,
@@ -95,6 +100,66 @@ def experiment(
         print_json(results)
     elif not quiet:
         _show(results, out)
+
+
+def run_all(
+    out: RunFolder,
+    names: Annotated[Words, tyro.conf.arg(metavar="NAME ...")] = (),
+    scale: Scale = "cpu",
+    seeds: int = 3,
+    problems: Annotated[Words, tyro.conf.arg(metavar="NAME ...")] = (),
+    methods: Annotated[Words, tyro.conf.arg(metavar="NAME ...")] = (),
+    draws: Count = None,
+    workers: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: one per core)")] = None,
+    seed: Seed = 0,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Run many experiments one after the other, with the hours left.
+
+    Results go to a folder per experiment in OUT, and all share OUT/chains. After
+    a stop or a kill, the same command resumes; what is there is not run again.
+    An experiment that fails does not stop the others.
+
+    Examples:
+        roamax experiment all --out results
+        roamax experiment all --scale paper --problems fashion_mnist \\
+            --names ablation kinetic --draws 10 --out long
+
+    Args:
+        out: The folder for everything.
+        names: Run only these experiments.
+        scale: cpu takes minutes on two cores; paper uses the paper's settings, for accelerators.
+        seeds: Number of seeds, starting from --seed.
+        problems: Run only these problems, and the experiments that have them.
+        methods: Run only these methods, such as L2E.
+        draws: Draws per chain, such as 10 where the paper's 100 take too long.
+        workers: Local processes that run chains, each on its own core; 1 runs them in this process.
+    """
+    from roamax.cli.start import start_jax
+
+    start_jax()
+    from roamax.cli.output import print_json
+    from roamax.paper.framework.queue import run_queue
+
+    silent = quiet or json
+    results = run_queue(
+        out,
+        names=names,
+        report=(lambda line: None) if silent else lambda line: print(line, flush=True),
+        scale=scale,
+        seeds=seeds,
+        seed=seed,
+        problems=problems,
+        methods=methods,
+        draws=draws,
+        workers=workers,
+        progress=False if silent else None,
+    )
+    if json:
+        print_json(results)
+    elif not quiet:
+        print(f"Results: {out}")
 
 
 def list_experiments(quiet: Quiet = False, json: Json = False) -> None:

@@ -27,8 +27,9 @@ def geometry(chain: Chain) -> Record:
 
 
 def panels(found: Mapping[tuple[str, str], Sequence[Record]]) -> dict[str, Any]:
-    """Draw the three panels of the first seed, one column per method."""
+    """Draw the panels of the first seed, one column per method; a chain of two draws spans no surface."""
     shown = {name: records[0] for (_, name), records in found.items()}
-    if not shown:
-        return {}
-    return {"cosine": cosine_matrices(shown), "surface": error_surfaces(shown), "segments": error_paths(shown)}
+    drawings = {"cosine": cosine_matrices, "surface": error_surfaces, "segments": error_paths}
+    return {
+        key: draw(shown) for key, draw in drawings.items() if any(key in record["space"] for record in shown.values())
+    }

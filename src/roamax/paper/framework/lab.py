@@ -42,6 +42,8 @@ class Lab:
     """The only methods to run; all of an experiment's if empty."""
     steps: Sequence[int] = ()
     """The lengths of runs, in steps; each problem's own if empty."""
+    draws: int | None = None
+    """The number of draws, as far apart as ever; each problem's own if None."""
     workers: Workers = field(default_factory=Here)
     notes: list[str] = field(default_factory=list)
     settings: dict[str, Hyper] = field(default_factory=dict)
@@ -59,7 +61,7 @@ class Lab:
             if name not in (self.only or names):
                 self.note(f"{known[name].label}: not run.")
         wanted = [known[name] for name in here if name in (self.only or names)]
-        installed = [problem for problem in wanted if self.attempt(problem.task.build)]
+        installed = [problem.drawing(self.draws) for problem in wanted if self.attempt(problem.task.build)]
         return [problem.lasting(steps) for problem in installed for steps in self.steps or (problem.steps,)]
 
     def methods_of(self, names: Iterable[str]) -> list[str]:

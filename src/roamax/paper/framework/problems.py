@@ -43,6 +43,10 @@ class Problem(NamedTuple):
         """The number of minibatch gradients per method."""
         return self.burn_in + self.draws * self.thinning
 
+    def drawing(self, draws: int | None) -> "Problem":
+        """Return the problem with another number of draws, as far apart, and no more members than draws."""
+        return self if draws is None else self._replace(draws=draws, members=min(self.members, draws))
+
     def lasting(self, steps: int) -> "Problem":
         """Return the problem with another number of steps, divided in the same way, and the settings tuned to it."""
         if steps == self.steps:

@@ -59,6 +59,7 @@ def run_experiment(
     problems: Sequence[str] = (),
     methods: Sequence[str] = (),
     steps: Sequence[int] = (),
+    draws: int | None = None,
     engine: str = "local",
     address: str | None = None,
     workers: int | None = None,
@@ -80,6 +81,7 @@ def run_experiment(
         problems: The only problems to run; all if empty.
         methods: The only methods to run; all if empty.
         steps: The lengths of runs, for experiments that tune methods to each; the problems' own if empty.
+        draws: The number of draws per chain; the problems' own if None.
         engine: "local" for processes of this machine, or "ray".
         address: The address of the Ray cluster.
         workers: The number of processes that run chains, by default one per core; 1 is this process.
@@ -90,6 +92,7 @@ def run_experiment(
     """
     experiment = lookup(EXPERIMENTS, name, "NAME")
     seeds, steps = whole(seeds, "seeds"), [whole(count, "steps") for count in steps]
+    draws = None if draws is None else whole(draws, "draws")
     as_seed(as_seed(seed) + seeds - 1)
     takers = ", ".join(key for key, entry in EXPERIMENTS.items() if entry.takes_steps)
     check(not steps or experiment.takes_steps, "steps", f"be given for {takers} only", f"{steps} for {name}")
@@ -110,7 +113,9 @@ def run_experiment(
     run: Callable[[Lab], Findings] = importlib.import_module(f"roamax.paper.{name.replace('-', '_')}").run
     begun = time.monotonic()
     with hired(engine, address, workers, progress) as at_work:
-        lab = Lab(scale, kept, range(seed, seed + seeds), weights or {}, progress, problems, methods, steps, at_work)
+        lab = Lab(
+            scale, kept, range(seed, seed + seeds), weights or {}, progress, problems, methods, steps, draws, at_work
+        )
         found = run(lab)
     seconds = time.monotonic() - begun + sum(lab.spared.values()) / at_work.count
     about = {
@@ -120,7 +125,12 @@ def run_experiment(
         "seeds": list(lab.seeds[: found.seeds]),
         "notes": lab.notes,
         "settings": lab.settings,
-        "options": {"problems": list(problems), "methods": list(methods), "steps": list(steps)},
+        "options": {
+            "problems": list(problems),
+            "methods": list(methods),
+            "steps": list(steps),
+            "draws": [draws] if draws else [],
+        },
         "minutes": round(seconds / 60, 1),
         "made_by": runs.provenance(seed),
     }

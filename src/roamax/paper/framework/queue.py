@@ -1,0 +1,139 @@
+"""A queue of experiments that share their chains, with the hours that are left."""
+
+import contextlib
+import dataclasses
+import importlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from roamax import runs
+from roamax.errors import FileError, InputError, lookup
+from roamax.evaluation.compare import step_timer
+from roamax.host.machine import usable_cores
+from roamax.paper.framework import chain
+from roamax.paper.framework.lab import Lab
+from roamax.paper.framework.registry import EXPERIMENTS, run_experiment
+
+ROUNDS = 3
+
+
+class _Asked(Exception):
+    """An experiment asked for its chains."""
+
+
+class _Planner:
+    """Workers that keep the first jobs that they are given, and do none."""
+
+    count = 1
+    jobs: Sequence[tuple] = ()
+
+    def map(self, function: Callable[..., Any], jobs: Sequence[tuple]) -> list[Any]:
+        """Keep the jobs, and leave the experiment."""
+        self.jobs = jobs if function is chain.look else ()
+        raise _Asked
+
+
+def chains_of(name: str, lab: Lab, pace: dict[str, float]) -> dict[Path, float]:
+    """Return the folders of the chains that an experiment asks for first, and the hours that each still takes.
+
+    Args:
+        name: The experiment.
+        lab: Its environment.
+        pace: The seconds per step of each kind of chain, as far as they are known. The others, taken from a chain that
+            was begun or measured, are added.
+
+    Returns:
+        The hours by folder. Chains of later searches are not among them.
+    """
+    planner = _Planner()
+    with contextlib.suppress(_Asked):
+        importlib.import_module(f"roamax.paper.{name.replace('-', '_')}").run(
+            dataclasses.replace(lab, workers=planner, notes=[], settings={}, spared={})
+        )
+    hours: dict[Path, float] = {}
+    for _, setup, seed, *_ in planner.jobs:
+        with contextlib.suppress(InputError):  # such as for lack of weights; the experiment will say so
+            _, task, method, folder = chain.prepare(setup, seed, lab.runs)
+            pointer = runs.read_pointer(folder / "state") or {"step": 0, "seconds": 0.0}
+            left = method.burn_in + method.num_samples * method.thinning - pointer["step"]
+            kind = folder.name.rpartition("-seed")[0]
+            if pointer["step"]:
+                pace[kind] = pointer["seconds"] / pointer["step"]
+            elif kind not in pace:
+                timer = step_timer(method.sampler, task)
+                pace[kind] = float(np.median([timer() for _ in range(ROUNDS)]))
+            hours[folder] = max(0, left) * pace[kind] / 3600
+    return hours
+
+
+def run_queue(
+    out: str | Path,
+    *,
+    names: Sequence[str] = (),
+    report: Callable[[str], None] = print,
+    scale: str = "cpu",
+    seeds: int = 3,
+    seed: int = 0,
+    problems: Sequence[str] = (),
+    methods: Sequence[str] = (),
+    draws: int | None = None,
+    workers: int | None = None,
+    **options: Any,
+) -> dict[str, dict[str, Any]]:
+    """Run experiments one after the other, or resume where they stopped.
+
+    Each has a folder for its results, and all share one for chains, so that what is there is not run again. With
+    `problems`, experiments without chains on these are left out. An experiment that fails does not stop the others.
+
+    Args:
+        out: The folder for all of it.
+        names: The experiments; all if empty.
+        report: Called with a line before each experiment, with the hours left, and after one that fails.
+        scale: As in `run_experiment`, like all that follow.
+        seeds: The number of seeds.
+        seed: The first seed.
+        problems: The only problems to run; all if empty.
+        methods: The only methods to run; all if empty.
+        draws: The number of draws per chain; the problems' own if None.
+        workers: The number of processes, by default one per core.
+        options: Further arguments of `run_experiment`.
+
+    Returns:
+        The content of each results.json, by experiment, without those that failed.
+    """
+    for name in names:
+        lookup(EXPERIMENTS, name, "names")
+    home, pace, count = Path(out).absolute(), {}, workers or usable_cores()
+    weights = options.get("weights") or {}
+    lab = Lab(scale, home / "chains", range(seed, seed + seeds), weights, False, problems, methods, draws=draws)
+    asked = {name: chains_of(name, lab, pace) for name in names or EXPERIMENTS}
+    queue = [name for name, chains in asked.items() if chains or not problems]
+    results: dict[str, dict[str, Any]] = {}
+    for place, name in enumerate(queue):
+        done = {folder for earlier in queue[:place] for folder in asked[earlier]}
+        left = {folder: hours for later in queue[place:] for folder, hours in asked[later].items() if hours}
+        hours = [hours for folder, hours in left.items() if folder not in done]
+        report(
+            f"{place + 1} of {len(queue)}, {name}: {len(hours)} chains left in the queue, "
+            f"about {sum(hours) / count:.1f} hours on {count} cores."
+        )
+        try:
+            results[name] = run_experiment(
+                name,
+                home / name,
+                scale=scale,
+                chains=lab.runs,
+                seeds=seeds,
+                seed=seed,
+                problems=problems,
+                methods=methods,
+                draws=draws,
+                workers=workers,
+                **options,
+            )
+        except (InputError, FileError) as error:
+            report(f"{name} failed: {error}")
+    return results
