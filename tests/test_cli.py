@@ -89,6 +89,17 @@ def test_sample_has_defaults_for_regression_too(tmp_path, capsys):
     words = ["sample", "--data", "regression_1d", "--model", "mlp_regression", "--out", str(tmp_path / "run")]
     main([*words, "--burn-in", "1000", "--thinning", "50", "--num-samples", "8", "--json"])
     assert json.loads(capsys.readouterr().out)["rmse"] < 0.3, "a constant has 0.7"
+    main(["report", str(tmp_path / "run"), "--out", str(tmp_path / "report.html"), "--quiet"])
+    assert {path.name for path in (tmp_path / "report_figures").glob("*.png")} == {
+        "bands.png",
+        "draws.png",
+        "energy.png",
+    }
+    bands = files.read_json(tmp_path / "run" / "metrics.json")["bands"]
+    assert all(inner < outer for inner, outer in zip(bands["epistemic"], bands["total"], strict=True))
+    middle = np.abs(np.array(bands["x"])) < 3
+    error = np.array(bands["mean"])[middle] - np.sin(np.array(bands["x"])[middle])
+    assert np.sqrt(np.mean(error**2)) < 0.3, "the curve that the data were made of"
 
 
 def test_evaluate_and_report_describe_a_run(run_folder, tmp_path, capsys):
@@ -112,7 +123,11 @@ def test_evaluate_and_report_describe_a_run(run_folder, tmp_path, capsys):
     main(["report", str(run_folder), str(run_folder), "--out", str(tmp_path / "page" / "report.html"), "--quiet"])
     assert files.read_json(run_folder / "metrics.json")["scores"] == record["scores"]
     page = (tmp_path / "page" / "report.html").read_text()
-    assert page.count("<figure") == page.count("<svg") >= 6
+    assert page.count("<figure") == page.count("<svg") >= 8
+    # Conclusions, then predictions, then numbers.
+    assert page.index("<li><b>") < page.index('id="uncertain"') < page.index("<table>") < page.index('id="reliability"')
+    assert record["energy"]["first_draw"] == 50
+    assert len(record["energy"]["step"]) > 5
     assert (tmp_path / "page" / "report_figures" / "surface.png").exists()
 
     record["num_draws"] = record.pop("num_samples")  # as records of before call it
@@ -128,22 +143,29 @@ def test_a_browser_shows_the_page_without_complaint(run_folder, tmp_path):
     script = """<script>addEventListener("load", () => {
       const figures = [...document.querySelectorAll("figure svg")];
       const drawn = figures.filter((svg) => svg.getBoundingClientRect().height > 50 && svg.querySelector("path"));
-      document.title = `${drawn.length} of ${figures.length} figures, page ${document.body.scrollWidth <= innerWidth}`;
+      parent.postMessage([figures.length, drawn.length, innerWidth, document.scrollingElement.scrollWidth], "*");
     });</script></body>"""
     page.write_text(page.read_text().replace("</body>", script))
-    for width in (390, 1200):
-        shown = subprocess.run(
-            ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync",
-             "--disable-background-networking", "--disable-component-update", "--enable-logging=stderr", "--v=0",
-             f"--user-data-dir={tmp_path / 'profile'}", f"--window-size={width},1000", "--dump-dom", page.as_uri()],
-            capture_output=True, text=True, timeout=120, check=True,
-        )  # fmt: skip
-        title = re.search(r"<title>(\d+) of (\d+) figures, page (\w+)</title>", shown.stdout)
-        assert title is not None
-        assert title[1] == title[2]
-        assert int(title[1]) >= 6
-        assert title[3] == "true", "the page must not be wider than the window"
-        assert "CONSOLE" not in shown.stderr
+    # A window has a least width of its own, a frame has not.
+    frames = "".join(f'<iframe src="{page.name}" width="{width}" style="border: 0"></iframe>' for width in (390, 1280))
+    listen = 'addEventListener("message", (event) => { document.title += `${event.data} `; })'
+    (tmp_path / "frames.html").write_text(f"<!doctype html><title></title><script>{listen}</script>{frames}")
+    shown = subprocess.run(
+        ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync",
+         "--disable-background-networking", "--disable-component-update", "--enable-logging=stderr", "--v=0",
+         f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=10000", "--dump-dom",
+         (tmp_path / "frames.html").as_uri()],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    title = re.search("<title>([0-9, ]+)</title>", shown.stdout)
+    assert title is not None
+    widths = set()
+    for figures, drawn, width, content in (map(int, found.split(",")) for found in title[1].split()):
+        widths.add(width)
+        assert figures == drawn >= 8
+        assert content <= width, "the page must not be wider than the window"
+    assert widths == {390, 1280}
+    assert "CONSOLE" not in shown.stderr
 
 
 @pytest.mark.parametrize(

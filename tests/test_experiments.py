@@ -31,7 +31,7 @@ from roamax.paper import (
 )
 from roamax.paper.framework import search
 from roamax.paper.framework.chain import Chain, scores
-from roamax.paper.framework.comparison import Comparison, Value, exceeds
+from roamax.paper.framework.comparison import Comparison, Value, exceeds, printed
 from roamax.paper.framework.lab import Lab
 from roamax.paper.framework.methods import LEARNED, method
 from roamax.paper.framework.problems import CPU, PAPER, SCALES, Problem
@@ -417,6 +417,13 @@ def test_the_page_holds_every_table_and_figure(laboratory, tmp_path):
     words = {True: "holds", False: "does not hold", "level": "cannot be told from the noise"}
     verdict = words[exceeds(cyclical, l2e)]
     assert f"- Draws of L2E are less alike than those of cSGMCMC: {verdict} here." in text
+
+
+def test_neither_the_reference_nor_the_largest_kld_is_marked_as_the_best():
+    rows = printed(("L2E", "DE", "HMC"), {("ACC", "a"): (0.8, 0.7, 0.9), ("KLD", "a"): (0.1, 0.2, 0.3)})
+    table = Comparison("t", ("metric", "data"), ("L2E", "DE", "HMC"), rows, better={"ACC": "max", "KLD": "max"}).table()
+    assert [[cell.is_best for cell in row[2:]] for row in table.rows] == [[True, False, False], [False] * 3]
+    assert [cell.text for cell in table.rows[1][2:]] == ["0.100", "0.200", "0.300"]
 
 
 def test_the_page_of_results_is_what_the_kept_results_make(tmp_path):

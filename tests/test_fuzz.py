@@ -130,6 +130,12 @@ RECORD = {
         "surface": {"a": [0.0, 1.0], "b": [0.0, 1.0], "error": [[0.1, 0.2], [0.3, 0.4]], "points": [CURVE] * 3},
     },
     "ood": {"mnist": {"auroc": 0.5, "confidence": {"known": CURVE, "foreign": CURVE}}},
+    "energy": {"step": [5, 10], "energy": [CURVE], "first_draw": 10, "divergent": 0},
+    "nll_by_draws": {"draws": CURVE, "nll": CURVE},
+    "bands": {"axis": "input", "x": CURVE, "mean": CURVE, "epistemic": CURVE, "total": CURVE,
+              "points": {"x": CURVE, "y": CURVE}},
+    "rejection": {"rejected": [0.0, 0.5], "acc": CURVE},
+    "uncertain": [{"row": 1, "label": 0, "classes": [0, 1], "mean": CURVE, "sd": CURVE, "image": [[0, 9], [255, 1]]}],
 }  # fmt: skip
 RESULTS = {
     "experiment": "ood", "scale": "cpu", "seeds": [0], "notes": ["a"], "minutes": 1.5, "remarks": ["b"], "figures": [],

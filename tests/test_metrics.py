@@ -222,3 +222,9 @@ def test_the_nll_of_a_regression_is_that_of_the_mixture_over_draws():
     mean, std = predict(apply, draws, x)
     assert scores["gaussian_nll"] == pytest.approx(metrics.gaussian_nll(mean, std, y), rel=1e-6)
     assert abs(scores["gaussian_nll"] - expected) > 0.5
+
+
+def test_rejecting_the_least_confident_leaves_the_right_ones():
+    probs = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.45, 0.55]])
+    curve = metrics.rejection_curve(probs, np.array([0, 0, 1, 0]), steps=4)
+    assert curve == {"rejected": [0.0, 0.25, 0.5, 0.75], "acc": [0.75, 1.0, 1.0, 1.0]}

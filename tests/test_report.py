@@ -13,10 +13,14 @@ import pytest
 from roamax import runs
 from roamax.cli.output import print_table
 from roamax.errors import FileError, InputError
+from roamax.evaluation import metrics
+from roamax.evaluation.showcase import uncertain_inputs
 from roamax.host import files
+from roamax.report import figures
+from roamax.report.conclusions import Conclusion, conclude
 from roamax.report.figures import new_figure
-from roamax.report.page import Figure, write_page
-from roamax.report.runs import write_runs_page
+from roamax.report.page import Figure, Page, write_page
+from roamax.report.runs import CLASSIFICATION, write_runs_page
 from roamax.report.table import Column, cells, from_records, latex, markdown
 
 COLUMNS = [Column("name", "run"), Column("nll", "N|LL_%", ".2f", "min"), Column("count", "draws", ",d")]
@@ -64,12 +68,15 @@ def test_a_page_escapes_its_texts_and_needs_no_other_file(tmp_path):
     axes[0, 0].plot([0, 1])
     made_by = {"command": "roamax <report>", "seed": 3, "versions": {"jax": "0.1"}}
     entry = Figure("line", figure, 'a "line"', "x & y")
-    write_page(tmp_path / "page.html", "a < b", "lead", from_records(COLUMNS, RECORDS), [entry], made_by, False)
+    conclusions = {"a<b>": [Conclusion("So <it> is.", "1 & 2")]}
+    content = Page("a < b", "lead", conclusions, [], from_records(COLUMNS, RECORDS, "T"), [entry], made_by)
+    write_page(tmp_path / "page.html", content, False)
     text = (tmp_path / "page.html").read_text()
     assert "<h1>a &lt; b</h1>" in text
     assert '<td class="l">a&lt;b&gt;&amp;[c]</td><td class="r best">0.30</td>' in text
     assert '<svg role="img" aria-label="a &#34;line&#34;"' in text
     assert "<figcaption>x &amp; y</figcaption>" in text
+    assert "<h3>a&lt;b&gt;</h3>\n<ul>\n<li><b>So &lt;it&gt; is.</b> <span>1 &amp; 2</span></li>" in text
     assert "<code>roamax &lt;report&gt;</code>, seed 3.\njax 0.1." in text
     assert (tmp_path / "page_figures" / "line.pdf").read_bytes().startswith(b"%PDF")
 
@@ -77,7 +84,8 @@ def test_a_page_escapes_its_texts_and_needs_no_other_file(tmp_path):
 def page(path):
     figure, _ = new_figure()
     made_by = {"command": "roamax", "seed": 3, "versions": {"jax": "0.1"}}
-    write_page(path, "t", "lead", from_records(COLUMNS, RECORDS), [Figure("line", figure, "x", "y")], made_by, False)
+    entry = Figure("line", figure, "x", "y")
+    write_page(path, Page("t", "lead", {}, [], from_records(COLUMNS, RECORDS), [entry], made_by), False)
 
 
 def test_a_page_replaces_only_pages_of_ours(tmp_path):
@@ -120,13 +128,106 @@ def test_json_has_null_for_what_it_cannot_hold(tmp_path, bad):
     assert json.loads(text, parse_constant=pytest.fail) == {"a": None, "b": [0.5, 2]}
 
 
+def about(**known):
+    """A record with the fields that every record has."""
+    mixing = {"parameters": {"chain_rhat_share": 0.5, "chain_rhat_share_by_layer": {}}}
+    return {"task": "sine", "cost": {"seconds_per_step": None}, "num_chains": 1, "num_samples": 4,
+            "diagnostics": mixing, "scores": {}, **known}  # fmt: skip
+
+
+def curve(*nll):
+    return {"draws": [float(2**k) for k in range(len(nll))], "nll": list(nll)}
+
+
+def rhat(**shares):
+    return {"parameters": {}, "functions": shares}
+
+
+def reliability(confidence, accuracy, count=1000):
+    return {"count": [0, count], "confidence": [None, confidence], "accuracy": [None, accuracy]}
+
+
+def energy(values, divergent=0):
+    return {"step": [5, 9, *range(10, 10 + len(values))], "energy": [[99.0, 50.0, *values]], "first_draw": 10,
+            "divergent": divergent}  # fmt: skip
+
+
+FLAT = [1.0, 1.1, 0.9, 1.0, 1.1, 0.9, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("known", "claim", "number"),
+    [
+        ({"by_draws": curve(0.9, 0.5, 0.4)}, "More draws would still help.", "From 2 to 4 draws"),
+        ({"nll_by_draws": curve(-0.9, -1.0, -1.0)}, "More draws of this kind would change little.", "-1.0000"),
+        ({"by_draws": curve(0.9, 0.4, 0.5)}, "Later draws did harm.", "from 0.4000 to 0.5000"),
+        ({"by_draws": curve(0.9, 0.4)}, None, ""),
+        ({"scores": {"nll": 0.2}, "traces": {"nll": [[0.4, None], [0.6, 0.5]]}}, "Averaging pays.", "0.5000"),
+        ({"num_chains": 2, "diagnostics": rhat(rhat_share=0.25)}, "Chains disagree.", "25.0"),
+        ({"num_chains": 2, "diagnostics": rhat(rhat_share=0.95)}, "Chains agree.", "95.0"),
+        ({"diagnostics": rhat(chain_rhat_share=0.5, rhat_share=1.0)}, "The chain has not settled.", "cR-hat"),
+        ({"energy": energy([8.0, 7, 6, 5, 4, 3, 2, 1])}, "The energy still falls: burn-in was too short.", "6.5"),
+        ({"energy": energy(FLAT)}, None, ""),
+        ({"energy": energy(FLAT, divergent=3)}, "Some steps diverged.", "before 3 of"),
+        ({"reliability": reliability(0.99, 0.9)}, "Predictions are overconfident.", "99.0"),
+        ({"reliability": reliability(0.8, 0.9)}, "Predictions are underconfident.", "90.0"),
+        ({"reliability": reliability(0.99, 0.9, 10)}, "Confidence can be taken at its word.", "±"),
+        ({"scores": {"coverage": 0.5}}, "Intervals are too narrow.", "50.0"),
+        ({"rejection": {"rejected": [0.0, 0.1], "acc": [0.9, 0.99]}}, "Doubt finds mistakes.", "99.0"),
+        ({"ood": {"letters": {"auroc": 0.55}}}, "Confidence tells letters from test data hardly.", "0.550"),
+    ],
+)
+def test_conclusions_follow_from_the_numbers(known, claim, number):
+    found = conclude(about(**known))
+    assert [one.claim for one in found] == ([] if claim is None else [claim])
+    assert all(number in one.because for one in found)
+
+
+def test_the_most_uncertain_inputs_come_first_with_their_images():
+    probs = np.array([[[0.9, 0.1, 0.0], [0.6, 0.4, 0.0]], [[0.9, 0.1, 0.0], [0.2, 0.8, 0.0]]])
+    images = np.arange(2 * 4, dtype=np.uint8).reshape(2, 2, 2, 1)
+    first, second = uncertain_inputs(images, np.log(probs + 1e-9), np.array([0, 1]))
+    assert (first["row"], first["label"], first["classes"], second["row"]) == (1, 1, [1, 0, 2], 0)
+    assert first["mean"] == pytest.approx([0.6, 0.4, 0.0], abs=1e-6)
+    assert first["sd"] == pytest.approx([0.2, 0.2, 0.0], abs=1e-6)
+    assert first["image"] == [[4, 5], [6, 7]]
+    assert "image" not in uncertain_inputs(np.zeros((2, 5)), np.log(probs + 1e-9), np.array([0, 1]))[0]
+
+
+def test_figures_have_whole_draws_plain_log_ticks_and_intervals():
+    figure = figures.scores_against_draws({"a": {"draws": [1, 2, 3], "nll": [2.0, 0.5, 0.1]}, "b": curve(1.0, 0.3)})
+    figure.canvas.draw()
+    axis = figure.axes[0]
+    assert all(float(tick) == int(tick) for tick in axis.get_xticks())
+    shown = [label.get_text() for label in axis.get_yticklabels()]
+    assert {"0.1", "0.2", "0.5", "1", "2"} <= set(shown)
+    assert axis.get_xlabel() == "number of draws"
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "b"]
+    low, high = figures.wilson_interval(np.array([1.0, 0.5]), np.array([10, 100]))
+    assert low == pytest.approx([0.7225, 0.4038], abs=1e-4)
+    assert high == pytest.approx([1.0, 0.5962], abs=1e-4)
+    table = metrics.Reliability(*(np.array([value]) for value in (0.5, 1.0, 20, 0.9, 0.8)))
+    drawn = figures.reliability_diagrams({"a name that is too long for one line": table})
+    assert "\n" in drawn.axes[0].get_title()
+    assert [text.get_text() for text in drawn.axes[0].texts] == ["n = 20"]
+
+
+def test_nothing_is_best_across_tasks_nor_by_spread_alone(tmp_path):
+    made_by = {**runs.provenance(0), "command": "roamax report"}
+    records = {"a": about(scores={"rmse": 0.5, "nll": 0.1}), "b": about(scores={"rmse": 0.4, "nll": 0.2})}
+    write_runs_page(tmp_path / "same.html", records, made_by, False)
+    assert (tmp_path / "same.html").read_text().count('r best"') == 4, "RMSE, NLL, and both cR-hat"
+    records["b"]["task"] = "cosine"
+    write_runs_page(tmp_path / "other.html", records, made_by, False)
+    assert 'r best"' not in (tmp_path / "other.html").read_text()
+    assert [column.better for column in CLASSIFICATION if column.key == "kld"] == [None]
+
+
 def test_a_regression_has_both_likelihoods_and_records_of_before_keep_the_gaussian_one(tmp_path):
     made_by = {**runs.provenance(0), "command": "roamax report"}
-    about = {"task": "sine", "cost": {"seconds_per_step": None}, "num_chains": 1, "num_samples": 4}
-    about["diagnostics"] = {"parameters": {"chain_rhat_share": 0.5}}
     old = {"rmse": 0.5, "nll": 0.1234, "coverage": 0.9}
     records = {"old": old, "new": {**old, "nll": 0.2345, "gaussian_nll": 0.3456}}
-    write_runs_page(tmp_path / "page.html", {k: {**about, "scores": v} for k, v in records.items()}, made_by, False)
+    write_runs_page(tmp_path / "page.html", {k: about(scores=v) for k, v in records.items()}, made_by, False)
     texts = re.findall(r"<td[^>]*>(.*?)</td>", (tmp_path / "page.html").read_text())
     assert texts[texts.index("new") :][2:4] == ["0.2345", "0.3456"]
     assert texts[texts.index("old") :][2:4] == ["–", "0.1234"]

@@ -18,7 +18,8 @@ from roamax.evaluation import diagnostics, landscape, metrics
 from roamax.evaluation.images import as_shape
 from roamax.evaluation.predict import predict, predict_draws
 from roamax.evaluation.run import Run, read_predictive
-from roamax.evaluation.score import by_draws, score
+from roamax.evaluation.score import by_draws, nll_by_draws, score
+from roamax.evaluation.showcase import bands, energies, uncertain_inputs
 from roamax.host.progress import progress_bar
 from roamax.numerics import trees
 from roamax.sampling.draws import Draws
@@ -74,6 +75,7 @@ def evaluate(
 
         record = _about(run, positions)
         if run.task.is_regression:
+            record |= {"nll_by_draws": nll_by_draws(run.task, positions), "bands": bands(run.task, positions)}
             return record | {"scores": score(run.task, positions)}
         report("predictions")
         log_probs = predict_draws(run.task.apply, positions, run.task.test[0])
@@ -111,7 +113,7 @@ def space(task: Task, draws: Draws, *, batch_size: int = landscape.BATCH_SIZE) -
 
 def _first(draws: Draws, count: int) -> Draws:
     count = whole(count, "draws", 1, draws.num_samples)
-    return Draws.from_positions(trees.at(draws.positions, np.s_[:, :count]), draws.steps[:count])
+    return draws[:, :count]
 
 
 def _about(run: Run, draws: Draws) -> dict[str, Any]:
@@ -120,6 +122,7 @@ def _about(run: Run, draws: Draws) -> dict[str, Any]:
     if run.seconds_per_step is not None and len(steps) > 1:
         interval = run.seconds_per_step * (steps[-1] - steps[0]) / (len(steps) - 1)
     outputs = diagnostics.function_space(run.task.apply, draws, run.task.test[0][:PROBE])
+    told = energies(draws)
     return {
         **runs.provenance(run.config["task"].get("seed", 0)),
         "run": run.folder.name,
@@ -128,6 +131,7 @@ def _about(run: Run, draws: Draws) -> dict[str, Any]:
         "num_chains": draws.num_chains,
         "num_samples": draws.num_samples,
         "cost": {"seconds_per_step": run.seconds_per_step},
+        **({} if told is None else {"energy": told}),
         "diagnostics": {
             "parameters": diagnostics.summary(draws, interval),
             "functions": diagnostics.summary(outputs, interval),
@@ -143,6 +147,8 @@ def _of_predictions(task: Task, draws: Draws, log_probs: np.ndarray, average: An
     return {
         "scores": scores,
         "by_draws": by_draws(log_probs, labels),
+        "uncertain": uncertain_inputs(task.test[0], log_probs, labels),
+        "rejection": metrics.rejection_curve(average, labels),
         "reliability": _as_lists(metrics.reliability(average, labels)),
         "traces": _traces(draws, log_probs, labels),
         "space": space(task, draws),

@@ -231,6 +231,25 @@ def total_variation(predictions: ArrayLike, reference: ArrayLike) -> float:
     return float(_total_variation(*_pair(predictions, reference)))
 
 
+def rejection_curve(predictions: ArrayLike, labels: ArrayLike, steps: int = 20) -> dict[str, list[float]]:
+    """Compute the accuracy on the inputs that are left when the least confident ones are rejected.
+
+    Args:
+        predictions: The averaged predictive distribution, (n, classes).
+        labels: The labels, (n,).
+        steps: The number of shares, from 0 to just below 1.
+
+    Returns:
+        `rejected`, the shares, and `acc`, the accuracy on the rest.
+    """
+    log_probs, classes = _with_labels(predictions, labels)
+    order = np.argsort(-np.max(np.asarray(log_probs), axis=-1), kind="stable")
+    correct = np.asarray(_correct(log_probs, classes))[order]
+    shares = np.arange(whole(steps, "steps")) / steps
+    kept = [max(1, round(len(order) * (1 - share))) for share in shares]
+    return {"rejected": shares.tolist(), "acc": [float(np.mean(correct[:count])) for count in kept]}
+
+
 def ood_auroc(in_predictions: ArrayLike, out_predictions: ArrayLike) -> float:
     """Compute the area under the ROC curve of out-of-distribution detection by the maximum softmax probability.
 

@@ -23,14 +23,34 @@ RECORD = {
     "seed": int, "run": str, "task": str, "sampler": {"name?": str}, "num_chains": int, "num_samples": int,
     "cost": {"seconds_per_step": _ANY},
     "scores": {"*": _ANY},
-    "diagnostics": {"parameters": {"chain_rhat_share": _ANY, "chain_rhat_share_by_layer": {"*": {"*": _ANY}}}},
+    "diagnostics": {
+        "parameters": {"chain_rhat_share": _ANY, "chain_rhat_share_by_layer": {"*": {"*": _ANY}}},
+        "functions?": {"rhat_share?": _ANY, "chain_rhat_share?": _ANY},
+    },
     "ood?": {"*": {"auroc": float, "confidence": {"known": [float], "foreign": [float]}}},
+    "energy?": {"step": [int], "energy": [[_ANY]], "first_draw": int, "divergent": int},
+    "nll_by_draws?": {"draws": [float], "nll": [_ANY]},
+    "bands?": {
+        "axis": str, "x": [float], "mean": [float], "epistemic": [float], "total": [float],
+        "points": {"x": [float], "y": [float]},
+    },
 }  # fmt: skip
 """The fields of `metrics.json` that a report shows."""
 CLASSIFIED = {
     "by_draws": {"draws": [float], "acc": [_ANY], "nll": [_ANY], "ece": [_ANY]},
     "reliability": {field: [_ANY] for field in Reliability._fields},
     "traces": {"step": [int], "nll": [[_ANY]], "norm": [[_ANY]]},
+    "rejection?": {"rejected": [float], "acc": [float]},
+    "uncertain?": [
+        {
+            "row": int,
+            "label": int,
+            "classes": [int],
+            "mean": [float],
+            "sd": [float],
+            "image?": ([[int]], [[[int]]]),
+        }
+    ],
     "space": {
         "cosine": [[float]],
         "segments?": {"t": [float], "error": [[float]], "error_barrier": [float]},
@@ -104,14 +124,27 @@ def read_record(path: Path) -> dict[str, Any]:
     shaped(record, RECORD, path, remedy)
     if "by_draws" in record:
         shaped(record, CLASSIFIED, path, remedy)
-        for name, curves in _curves(record).items():
-            if len(set(map(len, curves))) > 1:
-                raise FileError(f"{path} is damaged: its {name} have different lengths. {remedy}")
+    for name, curves in (_curves(record) | (_classified_curves(record) if "by_draws" in record else {})).items():
+        if len(set(map(len, curves))) > 1:
+            raise FileError(f"{path} is damaged: its {name} have different lengths. {remedy}")
     return record
 
 
 def _curves(record: Mapping[str, Any]) -> dict[str, list[list]]:
     """Return lists of a record that must have one length, by the name of what they belong to."""
+    curves = {}
+    if "energy" in record:
+        curves["energies"] = [record["energy"]["step"], *record["energy"]["energy"]]
+    if "nll_by_draws" in record:
+        curves["nll_by_draws"] = list(record["nll_by_draws"].values())
+    if "bands" in record:
+        bands = record["bands"]
+        curves["bands"] = [bands[name] for name in ("x", "mean", "epistemic", "total")]
+        curves["points of the bands"] = list(bands["points"].values())
+    return curves
+
+
+def _classified_curves(record: Mapping[str, Any]) -> dict[str, list[list]]:
     traces, space = record["traces"], record["space"]
     curves = {
         "by_draws": list(record["by_draws"].values()),
@@ -119,6 +152,14 @@ def _curves(record: Mapping[str, Any]) -> dict[str, list[list]]:
         "traces": [traces["step"], *traces["nll"], *traces["norm"]],
         "cosines": [space["cosine"], *space["cosine"]],
     }
+    if "rejection" in record:
+        curves["rejection"] = list(record["rejection"].values())
+    for number, one in enumerate(record.get("uncertain", ())):
+        curves[f"classes of the uncertain input {number}"] = [one[name] for name in ("classes", "mean", "sd")]
+        image = one.get("image", [])
+        curves[f"rows of the uncertain image {number}"] = image
+        colours = [pixel for row in image for pixel in row if isinstance(pixel, list)]
+        curves[f"colours of the uncertain image {number}"] = [[0, 0, 0], *colours]
     if "segments" in space:
         curves["segments"] = [space["segments"]["t"], *space["segments"]["error"]]
     if "surface" in space:

@@ -38,10 +38,20 @@ def by_draws(log_probs: np.ndarray, labels: np.ndarray) -> dict[str, list[float]
     Returns:
         The numbers of draws, and the scores `acc`, `nll` and `ece` for each, as in the paper's main figure.
     """
-    most = len(log_probs)
-    counts = sorted({*range(1, min(most, 10) + 1), *(k for k in ROUND_NUMBERS if k < most), most})
+    counts = _counts(len(log_probs))
     averages = [metrics.average(log_probs[:k]) for k in counts]
     curves: dict[str, list[float]] = {"draws": [float(k) for k in counts]}
     for name, metric in (("acc", metrics.accuracy), ("nll", metrics.nll), ("ece", metrics.ece)):
         curves[name] = [metric(average, labels) for average in averages]
     return curves
+
+
+def nll_by_draws(task: Task, draws: Draws) -> dict[str, list[float]]:
+    """Compute the NLL of a regression's mixture over the first draws, for the numbers of draws of `by_draws`."""
+    mixture, counts = MixtureNLL(task.apply, *task.test), _counts(len(draws))
+    values = [mixture.value for count, _ in enumerate(mixture.watch(draws), start=1) if count in counts]
+    return {"draws": [float(count) for count in counts], "nll": values}
+
+
+def _counts(most: int) -> list[int]:
+    return sorted({*range(1, min(most, 10) + 1), *(k for k in ROUND_NUMBERS if k < most), most})

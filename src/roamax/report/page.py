@@ -1,4 +1,4 @@
-"""A self-contained HTML page: a table, figures, and their provenance."""
+"""A self-contained HTML page: conclusions, pictures of predictions, a table, figures, and their provenance."""
 
 import os
 import re
@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from roamax.errors import check, named_file
 from roamax.host import files
 from roamax.host.progress import followed
+from roamax.report.conclusions import Conclusion
 from roamax.report.figures import image
 from roamax.report.table import Table
 
@@ -25,42 +26,44 @@ class Figure(NamedTuple):
     caption: str
 
 
-def write_page(
-    path: Path,
-    title: str,
-    lead: str,
-    table: Table,
-    figures: Sequence[Figure],
-    made_by: Mapping[str, Any],
-    progress: bool | None = None,
-) -> None:
-    """Write the page, and each figure as PNG and PDF in a folder of its own next to it.
+class Page(NamedTuple):
+    """The content of a page, from top to bottom."""
+
+    title: str
+    lead: str
+    conclusions: Mapping[str, Sequence[Conclusion]]
+    """Conclusions by what they are about; an empty name has no heading."""
+    pictures: Sequence[Figure]
+    """Figures above the table: predictions to look at."""
+    table: Table
+    figures: Sequence[Figure]
+    made_by: Mapping[str, Any]
+    """The result of `runs.provenance`."""
+
+
+def write_page(path: Path, page: Page, progress: bool | None = None) -> None:
+    """Write a page, and each figure as PNG and PDF in a folder of its own next to it.
 
     Args:
         path: The page's file, for which `check_page` holds.
-        title: Its heading.
-        lead: A paragraph below the heading.
-        table: The table below the lead, with the best values marked.
-        figures: The figures of the page.
-        made_by: The result of `runs.provenance`.
+        page: Its content.
         progress: Whether to show a progress bar; None shows it on a terminal only.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
     check_page(path)
-    drawings, pictures = [], {}
-    for entry in followed("drawing", figures, len(figures), progress):
+    drawings, pictures = {}, {}
+    entries = [*page.pictures, *page.figures]
+    for entry in followed("drawing", entries, len(entries), progress):
         svg = image(entry.figure, "svg").decode()
         label = Markup('<svg role="img" aria-label="{}"').format(entry.heading)
-        drawings.append(Markup(svg[svg.index("<svg") :].replace("<svg", label, 1)))
+        drawings[entry.name] = Markup(svg[svg.index("<svg") :].replace("<svg", label, 1))
         pictures |= {f"{entry.name}.{kind}": image(entry.figure, kind) for kind in ("png", "pdf")}
     environment = Environment(
         loader=PackageLoader("roamax", "report"), autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True
     )
-    text = environment.get_template("page.html").render(
-        title=title, lead=lead, table=table, figures=figures, drawings=drawings, made_by=made_by
-    )
+    text = environment.get_template("page.html").render(page=page, drawings=drawings)
     # The page comes first: where it is, the folder is ours too.
     files.make_folder(path.parent)
     # A name of a file may hold bytes that are no text.

@@ -17,7 +17,7 @@ POINTER = ("file", "sha256", "step", "seconds", "cpu_seconds", "run", "draws", "
 
 
 class Checkpoint(NamedTuple):
-    """The state of a run after `step` steps, the seconds they took, and the CPU time, without compilation."""
+    """The state of a run after `step` steps, and the seconds and CPU seconds that they took, without compilation."""
 
     state: Any
     step: int
@@ -99,7 +99,7 @@ def check_tensors(path: Path, tensors: Mapping[str, np.ndarray], like: Mapping[s
 
 
 def seconds_taken(folder: Path) -> float | None:
-    """Return the seconds that a run took up to the checkpoint in its state folder, or None if there is none yet."""
+    """Return the seconds of a run's steps up to its checkpoint, without compilation; None if there is none yet."""
     pointer = read_pointer(folder)
     return None if pointer is None else float(pointer["seconds"])
 

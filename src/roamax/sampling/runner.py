@@ -248,7 +248,7 @@ class _Run(NamedTuple):
         pending = deque(step for step in sorted(draw_steps | self._burn_in_steps) if step > start.step)
         step, length = start.step, 1
         saved_at = time.monotonic()
-        started, used = saved_at - start.seconds, start.cpu_seconds
+        seconds, used = start.seconds, start.cpu_seconds
         while pending:
             begun, begun_cpu = time.monotonic(), time.process_time()
             stop = chains.advance(step, min(pending[0], step + length))
@@ -257,8 +257,8 @@ class _Run(NamedTuple):
                 raise DivergenceError(f"{diverged} {ADVICE} {len(store.steps)} draws per chain were collected before.",
                                       Draws.of_run(store, log))  # fmt: skip
             taken = time.monotonic() - begun
-            # The first segment compiles the step.
-            used += time.process_time() - begun_cpu if step > start.step else 0.0
+            if step > start.step:  # The first segment compiles the step.
+                seconds, used = seconds + taken, used + time.process_time() - begun_cpu
             length = stop - step + 1 if taken > SEGMENT_SECONDS else length * 2
             # The clock may stand still, as when a virtual machine is suspended.
             rate = (stop - step) / max(taken, 1e-9)
@@ -273,7 +273,7 @@ class _Run(NamedTuple):
             is_due = stops or time.monotonic() - saved_at > self.checkpoint_seconds
             if kept is not None and (is_due or not pending):
                 log.sync()
-                checkpoint = Checkpoint(chains.states, step, time.monotonic() - started, used)
+                checkpoint = Checkpoint(chains.states, step, seconds, used)
                 runs.save_checkpoint(kept.folder, checkpoint, kept.run, len(store.steps))
                 saved_at = time.monotonic()
             if stops:

@@ -71,7 +71,8 @@ HEAD = """# Results
 
 Each number was measured by the command above it, and this page is made by `roamax experiment page` from the
 `results.json` of each command. Below each of our rows is the paper's, if it has one, which was measured on
-accelerators, with far larger networks and longer runs than at the `cpu` scale. The best of each row or column is bold.
+accelerators, with far larger networks and longer runs than at the `cpu` scale. The best of each row or column is bold,
+except for KLD, and apart from HMC, which is a reference.
 
 DE is a deep ensemble, cSGMCMC cyclical SGHMC; both are tuned to each data set on validation data, except to digits at
 the `cpu` scale. Where a section names the earlier search, only step sizes, momentum and weight decays were searched
