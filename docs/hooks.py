@@ -15,10 +15,11 @@ DOCSTRING = '"""'
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """The README is the front page."""
+    """The README is the front page, and the notebook a page."""
     from mkdocs.structure.files import File
 
     files.append(File.generated(config, "index.md", content=front_page()))
+    files.append(File.generated(config, "tutorial.md", content=notebook()))
     return files
 
 
@@ -31,8 +32,16 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 def front_page() -> str:
     """The README with its links as the site has them; what the site does not hold is named, not linked."""
-    text = (ROOT / "README.md").read_text().replace("](docs/", "](")
+    text = (ROOT / "README.md").read_text().replace("](docs/", "](").replace("(tutorial.ipynb)", "(tutorial.md)")
     return re.sub(r"\[([^]]+)\]\((?!https?:|#)([A-Z]\w*(?:\.md)?|examples/?)\)", r"`\2`", text)
+
+
+def notebook() -> str:
+    """The notebook with what it shows, and where to get it."""
+    from docs import tutorial
+
+    title, rest = tutorial.page(tutorial.read()).split("\n\n", 1)
+    return f"{title}\n\n[Download the notebook](tutorial.ipynb).\n\n{rest}"
 
 
 def formula(latex: str) -> str:

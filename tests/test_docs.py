@@ -1,5 +1,6 @@
 """What the documentation says is true: its code runs, its commands parse, its links lead somewhere."""
 
+import copy
 import re
 import shlex
 import subprocess
@@ -7,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from docs import tutorial
 
 from pages import blocks
 from roamax.cli import find, parse
@@ -16,8 +18,6 @@ pytestmark = pytest.mark.docs
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NEEDS = {"pytorch": "torch"}
-
-
 WITH_CODE = [path for path in PAGES if blocks(path, "python")]
 
 
@@ -25,12 +25,41 @@ WITH_CODE = [path for path in PAGES if blocks(path, "python")]
     "page",
     [pytest.param(path, id=path.stem, marks=[pytest.mark.extras] if path.stem in NEEDS else []) for path in WITH_CODE],
 )
-def test_the_code_of_a_page_runs_from_top_to_bottom(page, plain_jax):
+def test_the_code_of_a_page_runs_from_top_to_bottom_and_prints_what_the_page_shows(page, plain_jax, capsys):
     if page.stem in NEEDS:
         pytest.importorskip(NEEDS[page.stem])
     known = {}
     for number, code in enumerate(blocks(page, "python")):
         exec(compile(code, f"{page.name}, block {number}", "exec"), known)
+    printed = capsys.readouterr().out.splitlines()
+    for line in "\n".join(blocks(page, "output")).splitlines():
+        assert any(alike(line, other) for other in printed), f"{line!r} in {page.name}; printed {printed}"
+
+
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+
+def alike(shown, printed):
+    """Whether two lines differ in their numbers alone, and in these by no more than machines do."""
+    numbers = [[float(number) for number in NUMBER.findall(line)] for line in (shown, printed)]
+    return NUMBER.sub("", shown) == NUMBER.sub("", printed) and numbers[1] == pytest.approx(numbers[0], 0.25, 0.01)
+
+
+def test_the_tutorial_runs_and_shows_what_it_did(plain_jax):
+    shown = tutorial.read()
+    found = copy.deepcopy(shown)
+    tutorial.run(found)
+    for before, now in zip(tutorial.code_cells(shown), tutorial.code_cells(found), strict=True):
+        assert [output["output_type"] for output in before["outputs"]] == [o["output_type"] for o in now["outputs"]]
+        assert before["execution_count"] == now["execution_count"]
+
+
+def test_the_readme_fits_a_narrow_page_and_uses_no_key_twice():
+    for code in (ROOT / "README.md").read_text().split("```")[1::2]:
+        assert max(map(len, code.splitlines())) <= 80, code
+    for page in WITH_CODE:
+        keys = re.findall(r"random\.key\((\d+)\)", "\n".join(blocks(page, "python")))
+        assert len(keys) == len(set(keys)), page.name
 
 
 def command_lines():
