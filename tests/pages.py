@@ -6,8 +6,9 @@ from pathlib import Path
 
 def blocks(path: Path, language: str) -> list[str]:
     """The fenced blocks of a page in a language, also those inside lists."""
-    fence = rf"^( *)```{language}\n(.*?)^\1```$"
+    fence = r"^( *)```(\w*)\n(.*?)^\1```$"
     return [
         "\n".join(line.removeprefix(indent) for line in body.splitlines())
-        for indent, body in re.findall(fence, path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+        for indent, found, body in re.findall(fence, path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+        if found == language
     ]
