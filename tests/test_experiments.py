@@ -39,6 +39,7 @@ from roamax.paper.framework.problems import TUNED as TUNED_SETTINGS
 from roamax.paper.framework.queue import run_queue
 from roamax.paper.framework.registry import EXPERIMENTS, run_experiment
 from roamax.paper.framework.results import write_page
+from roamax.paper.framework.summary import EARLIER, summary
 from roamax.paper.framework.swag import swag
 from roamax.parallel.workers import hired
 from roamax.report.table import latex, markdown
@@ -424,6 +425,31 @@ def test_neither_the_reference_nor_the_largest_kld_is_marked_as_the_best():
     table = Comparison("t", ("metric", "data"), ("L2E", "DE", "HMC"), rows, better={"ACC": "max", "KLD": "max"}).table()
     assert [[cell.is_best for cell in row[2:]] for row in table.rows] == [[True, False, False], [False] * 3]
     assert [cell.text for cell in table.rows[1][2:]] == ["0.100", "0.200", "0.300"]
+
+
+def test_the_summary_compares_the_papers_leader_with_the_best_other_method():
+    def table(ours, **more):
+        sides = (printed(("DE", "L2E", "HMC"), {("NLL", "A"): row}) for row in (ours, (0.5, 0.4, 0.1)))
+        return Comparison(
+            "T", ("Metric", "Data"), ("DE", "L2E", "HMC"), *sides, better={"NLL": "min"}, **more
+        ).to_json()
+
+    # HMC, which leads in the paper, was not measured: of the others, it is L2E.
+    tables = {
+        "holds": table(((0.9, 0.1), (0.7, 0.1))),
+        "does not hold": table((0.6, 0.7)),
+        "cannot be told from the noise": table(((0.6, 0.1), (0.55, 0.1))),
+        "not testable": table((0.9, 0.7), untestable="too short"),
+    }
+    sections = {name: {"tables": {"t": stored}, "remarks": []} for name, stored in tables.items()}
+    text = summary({**sections, "other": {"tables": {}, "claims": {"c": False}, "remarks": [EARLIER]}})
+    assert "Verdicts on 5 claims of the paper: does not hold 2, holds 1, cannot" in text
+    assert "| L2E is best in NLL | A | NLL 0.4 vs. 0.5 | 0.7 vs. 0.9 | holds |" in text
+    assert "| 0.7 vs. 0.6 | does not hold |" in text
+    assert "| 0.55 vs. 0.6 | cannot be told from the noise |" in text
+    assert "| 0.7 vs. 0.9 | not testable |" in text
+    assert "| [other](#other)* | c | – | – | – | does not hold |" in text
+    assert summary({}) == ""
 
 
 def test_the_page_of_results_is_what_the_kept_results_make(tmp_path):

@@ -79,6 +79,17 @@ def finite(row: Row) -> dict[str, Value]:
     return {name: value for name, value in row.items() if math.isfinite(value.mean)}
 
 
+class Lead(NamedTuple):
+    """The method in front by a measure of the paper: its number and that of the best other one, there and here."""
+
+    measure: str
+    data: str
+    name: str
+    paper: tuple[Value, Value]
+    ours: tuple[Value, Value]
+    holds: Holds
+
+
 @dataclass(frozen=True)
 class Comparison:
     """Our rows and the paper's, named by `heads`, with one column for each of `columns`.
@@ -163,6 +174,30 @@ class Comparison:
         noise = f", {level} cannot be told from the noise" if level else ""
         rest = f" Not: {'; '.join(failed)}." if failed else ""
         return f"{held} of the {total} orderings of the paper that are measured here hold{noise}.{rest}"
+
+    def leads(self) -> Iterator[Lead]:
+        """Yield the paper's leader of each group of which two methods or more were measured here."""
+        for _, better, places in self._groups(self.paper):
+            paper, ours = (self._named(rows, places) for rows in (self.paper, self.rows))
+            sign = 1 if better == "max" else -1
+            order = sorted(ours.keys() & paper.keys(), key=lambda name: -sign * paper[name].mean)
+            if not better or len(order) < 2 or paper[order[0]].mean == paper[order[1]].mean:
+                continue
+            rival = max(order[1:], key=lambda name: sign * ours[name].mean)
+            pair = (order[0], rival) if sign > 0 else (rival, order[0])
+            key, column = places[0]
+            if self.compared == "rows":
+                measure, data = column, key[:-1]
+            else:
+                measure, data = (key[0], key[1:]) if self.heads[0] == "Metric" else (self.title, key)
+            yield Lead(
+                measure,
+                ", ".join(data),
+                order[0],
+                (paper[order[0]], paper[order[1]]),
+                (ours[order[0]], ours[rival]),
+                "not testable" if self.untestable else exceeds(*(ours[name] for name in pair)),
+            )
 
     def _cells(self, rows: Rows) -> dict[tuple[Key, str], Cell]:
         found: dict[tuple[Key, str], Cell] = {}

@@ -10,6 +10,7 @@ from roamax.errors import FileError, check, named_file, shaped
 from roamax.host import files
 from roamax.paper.framework.comparison import EPSILON_SQUARED, LENGTH, Comparison, Holds
 from roamax.paper.framework.registry import EXPERIMENTS
+from roamax.paper.framework.summary import EARLIER, said, summary
 from roamax.report.figures import image
 from roamax.report.table import latex, markdown
 
@@ -63,11 +64,10 @@ def write_files(folder: Path, about: Mapping[str, Any], found: Findings) -> dict
 
 def claim_sentences(results: Mapping[str, Any]) -> list[str]:
     """Return a sentence for each of the paper's claims in results.json on whether it holds; older files have none."""
-    words = {True: "holds", False: "does not hold", "level": "cannot be told from the noise"}
-    return [f"{claim}: {words.get(holds, holds)} here." for claim, holds in results.get("claims", {}).items()]
+    return [f"{claim}: {said(holds)} here." for claim, holds in results.get("claims", {}).items()]
 
 
-HEAD = """# Results
+HEAD = """## How it was measured
 
 Each number was measured by the command above it, and this page is made by `roamax experiment page` from the
 `results.json` of each command. Below each of our rows is the paper's, if it has one, which was measured on
@@ -106,10 +106,11 @@ def write_page(folders: Sequence[Path], out: Path) -> list[Path]:
     out = named_file(out, "out")
     pictures = out.with_suffix("")
     files.make_folder(pictures)
-    shown, sections = [], [HEAD]
     order = list(EXPERIMENTS)
-    made = [(Path(folder), _read(Path(folder))) for folder in folders]
-    for folder, results in sorted(made, key=lambda one: (order.index(one[1]["experiment"]), one[0].name)):
+    read = [(Path(folder), _read(Path(folder))) for folder in folders]
+    made = sorted(read, key=lambda one: (order.index(one[1]["experiment"]), one[0].name))
+    shown, sections = [], ["# Results\n", summary({folder.name: results for folder, results in made}), HEAD]
+    for folder, results in made:
         figures = {name: pictures / f"{folder.name}-{name}.png" for name in results["figures"]}
         for name, path in figures.items():
             drawn = folder / f"{name}.png"
@@ -148,7 +149,6 @@ _UNTESTED = ("convergence", "hmc-fidelity", "regression-1d")
 """Sections of such results whose verdicts are left out."""
 _NOT_OF_THE_PAPER = ("On CIFAR-10, CNN,", "On MNIST, MLP,")
 """How claims of such results begin that are about tasks the paper does not have."""
-EARLIER = "Settings are those of the earlier search."
 
 
 _ROW = {"row": [str], "values": {"*": [(float, None)]}}
@@ -184,6 +184,8 @@ def _read(folder: Path) -> dict[str, Any]:
         results["claims"] = {one: holds for one, holds in claims.items() if not one.startswith(_NOT_OF_THE_PAPER)}
         if name in _UNTESTED:
             results["orderings"], results["claims"] = {}, {}
+            for table in results["tables"].values():
+                table["untestable"] = _BEFORE[name]
     for table in results["tables"].values():
         table["columns"] = [_today(name) for name in table["columns"]]
         for entry in (*table["rows"], *table["paper"]):
