@@ -180,7 +180,7 @@ class Comparison:
         for _, better, places in self._groups(self.paper):
             paper, ours = (self._named(rows, places) for rows in (self.paper, self.rows))
             sign = 1 if better == "max" else -1
-            order = sorted(ours.keys() & paper.keys(), key=lambda name: -sign * paper[name].mean)
+            order = sorted((ours.keys() & paper.keys()) - {REFERENCE}, key=lambda name: -sign * paper[name].mean)
             if not better or len(order) < 2 or paper[order[0]].mean == paper[order[1]].mean:
                 continue
             rival = max(order[1:], key=lambda name: sign * ours[name].mean)
