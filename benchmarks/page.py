@@ -1,5 +1,6 @@
 """The page of a run of the benchmarks and its figure, made from the JSON alone."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ SHORT = [Column("name", "contest"), Column("number", "measured"), Column("quarti
          Column("mark", "mark"), Column("verdict", "holds")]  # fmt: skip
 LONG = [Column("what", "what"), *SHORT[1:], Column("rounds", "rounds", "d"), Column("values", "medians")]
 HEAD = """# Performance
+
+{summary}
 
 All contestants take a turn in every round, and a number is the median over rounds of the ratio within a round, unless
 stated otherwise: other load on the machine affects all contestants alike. Each contest runs in its own process. This
@@ -68,8 +71,9 @@ def page_text(results: Results, out: Path) -> str:
     """Return the page in Markdown."""
     versions = ", ".join(f"{name} {number}" for name, number in results["versions"].items())
     machine = f"{results['machine']['cores']} cores of {results['machine']['processor']}"
-    text = HEAD.format(machine=machine, versions=versions, data=out.with_suffix(".json").name,
-                       table=markdown(from_records(LONG, contest_rows(results))))  # fmt: skip
+    rows = contest_rows(results)
+    text = HEAD.format(summary=_summary(rows), machine=machine, versions=versions,
+                       data=out.with_suffix(".json").name, table=markdown(from_records(LONG, rows)))  # fmt: skip
     skipped = [f"- {name}: {record['skipped']}" for name, record in results["entries"].items() if "skipped" in record]
     parts = [text, *(["Left out:\n", *skipped, ""] if skipped else [])]
     if _grown(results):
@@ -86,6 +90,13 @@ def page_text(results: Results, out: Path) -> str:
 def contest_rows(results: Results) -> list[dict[str, Any]]:
     """Return one row per contest that was held."""
     return [_row(name, record) for name, record in results["entries"].items() if "mark" in record]
+
+
+def _summary(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return how many contests are within their marks, and those that are not."""
+    missed = [f"{row['what']} ({row['number']}, mark {row['mark']})" for row in rows if row["verdict"] != "yes"]
+    held = f"{len(rows) - len(missed)} of {len(rows)} contests are within their marks."
+    return textwrap.fill(held + (f" Not: {'; '.join(missed)}." if missed else ""), 120)
 
 
 def growth_tables(results: Results) -> list[tuple[str, Sequence[Column], list[dict[str, Any]]]]:

@@ -4,6 +4,7 @@ A page says where with a line of its own such as `<!-- weights -->`.
 """
 
 import ast
+import pydoc
 import re
 import textwrap
 from collections.abc import Callable, Iterator
@@ -27,7 +28,31 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     """Fill in what is derived, then turn formulas to MathML, which browsers show by themselves."""
     for name, make in DERIVED.items():
         markdown = markdown.replace(f"<!-- {name} -->", make() if f"<!-- {name} -->" in markdown else "")
+    markdown = re.sub(r"^::: (\S+)(?:\n    options: \{(.*)\})?$", under_public_name, markdown, flags=re.MULTILINE)
     return re.sub(r"^```math\n(.*?)^```$", lambda found: formula(found[1]), markdown, flags=re.DOTALL | re.MULTILINE)
+
+
+def under_public_name(found: re.Match[str]) -> str:
+    """A directive of the reference, with a heading as users import the thing."""
+    path, name = found[1], public_name(found[1])
+    options = [f"heading: {name}", f"toc_label: {name}", *filter(None, [found[2]])]
+    return f"::: {path}\n    options: {{{', '.join(options)}}}"
+
+
+def public_name(path: str) -> str:
+    """The shortest name of a function, class or module that is the same object, such as `roamax.l2e`."""
+    import roamax
+
+    last = path.rsplit(".", 1)[1]
+    if path.startswith("roamax.torch."):
+        return f"roamax.torch.{last}"  # PyTorch need not be installed.
+    here = pydoc.locate(path)
+    for home in ("roamax", *(f"roamax.{module}" for module in roamax._MODULES)):
+        there = pydoc.locate(f"{home}.{last}")
+        # The function of a learned sampler is wrapped by one that reads weights.
+        if here in (there, getattr(there, "__wrapped__", there)):
+            return f"{home}.{last}"
+    raise ValueError(f"{path} has no public name")
 
 
 def front_page() -> str:

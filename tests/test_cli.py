@@ -16,6 +16,7 @@ import jax
 import numpy as np
 import pytest
 
+import browser
 from roamax import Draws, meta, models
 from roamax.cli import COMMANDS, demo_methods, find, main, parse, parsing
 from roamax.cli.output import FORMATS
@@ -136,36 +137,21 @@ def test_evaluate_and_report_describe_a_run(run_folder, tmp_path, capsys):
 
 
 @pytest.mark.extras
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="no browser is installed")
+@browser.needed
 def test_a_browser_shows_the_page_without_complaint(run_folder, tmp_path):
     page = tmp_path / "report.html"
     main(["report", str(run_folder), "--out", str(page), "--quiet"])
-    script = """<script>addEventListener("load", () => {
+    measure = """(() => {
       const figures = [...document.querySelectorAll("figure svg")];
       const drawn = figures.filter((svg) => svg.getBoundingClientRect().height > 50 && svg.querySelector("path"));
-      parent.postMessage([figures.length, drawn.length, innerWidth, document.scrollingElement.scrollWidth], "*");
-    });</script></body>"""
-    page.write_text(page.read_text().replace("</body>", script))
-    # A window has a least width of its own, a frame has not.
-    frames = "".join(f'<iframe src="{page.name}" width="{width}" style="border: 0"></iframe>' for width in (390, 1280))
-    listen = 'addEventListener("message", (event) => { document.title += `${event.data} `; })'
-    (tmp_path / "frames.html").write_text(f"<!doctype html><title></title><script>{listen}</script>{frames}")
-    shown = subprocess.run(
-        ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync",
-         "--disable-background-networking", "--disable-component-update", "--enable-logging=stderr", "--v=0",
-         f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=10000", "--dump-dom",
-         (tmp_path / "frames.html").as_uri()],
-        capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
-    title = re.search("<title>([0-9, ]+)</title>", shown.stdout)
-    assert title is not None
-    widths = set()
-    for figures, drawn, width, content in (map(int, found.split(",")) for found in title[1].split()):
-        widths.add(width)
+      return [figures.length, drawn.length, innerWidth, document.scrollingElement.scrollWidth];
+    })()"""
+    found, complaints = browser.shown([page], measure, tmp_path)
+    for figures, drawn, width, content in found:
         assert figures == drawn >= 8
         assert content <= width, "the page must not be wider than the window"
-    assert widths == {390, 1280}
-    assert "CONSOLE" not in shown.stderr
+    assert {width for _, _, width, _ in found} == {390, 1280}
+    assert "CONSOLE" not in complaints
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from docs import tutorial
 
+import browser
 from pages import blocks
 from roamax.cli import find, parse
 
@@ -84,6 +85,12 @@ def test_make_knows_the_targets_that_pages_name():
             assert target in targets, f"make {target} in {path.name}"
 
 
+def test_a_page_begins_with_a_sentence():
+    for path in PAGES[2:]:
+        first = path.read_text().split("\n\n")[1]
+        assert re.match(r"[A-Z0-9]|`\w", first), path.name
+
+
 def test_links_between_files_lead_somewhere():
     for path in PAGES:
         for target in re.findall(r"\]\(([^)#]+)", path.read_text()):
@@ -107,19 +114,40 @@ def test_the_tests_that_a_page_names_exist():
         assert f"def {test}(" in (ROOT / "tests" / file).read_text(), f"{file}::{test} in {path.name}"
 
 
-@pytest.mark.extras
-def test_the_site_builds(tmp_path):
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The folder with the built site."""
     pytest.importorskip("mkdocs")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
-    shown = {name: (tmp_path / "site" / name / "index.html").read_text() for name in ("cli", "concepts", "examples")}
+    return folder
+
+
+@pytest.mark.extras
+@browser.needed
+def test_no_page_is_wider_than_a_phone(site):
+    pages = sorted(site.glob("**/index.html"))
+    found, _ = browser.shown(pages, "[location.pathname, innerWidth, document.body.scrollWidth]", site, widths=[390])
+    assert len(found) == len(pages) > 20
+    assert {width for _, width, _ in found} == {390}
+    assert [(path, content) for path, width, content in found if content > width] == []
+
+
+@pytest.mark.extras
+def test_the_site_builds(site):
+    names = ("cli", "concepts", "examples", "tutorial", "api/samplers")
+    shown = {name: (site / name / "index.html").read_text() for name in names}
+    assert "data:image/png;base64," in shown["tutorial"]
+    assert re.search(r"<h2[^>]*>\s*roamax\.l2e\b", shown["api/samplers"])
+    assert not re.search(r"<h\d[^>]*>[^<]*roamax\.samplers", shown["api/samplers"])
     assert "roamax meta-train smoke [-h]" in shown["cli"]
     assert shown["concepts"].count("<math") >= 6
     assert not re.search(r"<m[io]>(&amp;|&<|\\)", shown["concepts"]), (
         "a formula holds what could not be turned to MathML"
     )
     assert "own_sampler" in shown["examples"]
-    front = (tmp_path / "site" / "index.html").read_text()
+    front = (site / "index.html").read_text()
     assert "overview.png" in front
     assert not re.search(r'<(script|link|img)[^>]*(src|href)="(https?:)?//', front), "it must work without a network"
