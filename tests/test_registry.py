@@ -60,7 +60,7 @@ def test_a_new_sampler_runs_on_the_command_line(walk, tmp_path, capsys):
 
 
 def test_a_new_sampler_is_in_the_demo_the_experiments_and_the_reference(walk):
-    task = demo.TASK.build()
+    task = demo.problem(0).task
     assert [one.name for one in demo.methods(task)][-1] == "random walk"
     tuned = {"epsilon_squared": 1e-5, "momentum_decay": 0.1}
     made = method("random walk", next(iter(CPU.values())), task, tuned)

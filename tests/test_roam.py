@@ -7,7 +7,7 @@ import pytest
 
 import roamax
 from roamax import Posterior, roam, roam_family, sghmc
-from roamax.cli.demo_methods import TASK
+from roamax.cli import demo_methods
 from roamax.errors import InputError
 from roamax.host import files
 from roamax.numerics import trees
@@ -254,7 +254,7 @@ def test_nothing_has_to_be_chosen_by_name():
 
 
 def test_it_is_a_method_of_experiments_in_whole_cycles():
-    task, problem = TASK.build(), next(iter(CPU.values()))
+    task, problem = demo_methods.problem(0).task, next(iter(CPU.values()))
     made = method("roam", problem, task, {})
     assert problem.steps % made.sampler.settings["cycle_length"] == 0
     cycles = made.num_samples // made.sampler.settings["draws_per_cycle"]

@@ -1,7 +1,7 @@
-"""Several methods on one task: their scores, and their cost in gradients and in time."""
+"""Several methods on one task: their predictions, and their cost in gradients and in time."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from roamax.evaluation import metrics
+from roamax import runs
 from roamax.evaluation.predict import predict_draws
 from roamax.sampling.loop import unroll
 from roamax.sampling.runner import plan_draws, sample
@@ -36,51 +36,30 @@ class Method(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Each draw's log-probabilities on the test set, and the scores of their average."""
+    """Each draw's log-probabilities on several sets of inputs, by the name of the set, and the cost of the draws."""
 
     name: str
-    log_probs: np.ndarray
-    labels: np.ndarray
+    log_probs: Mapping[str, np.ndarray]
     gradient_evaluations: float
     seconds: float
 
-    @property
-    def scores(self) -> dict[str, float]:
-        """The metrics of the average over all draws."""
-        return metrics.summary(self.log_probs, self.labels)
-
-    def nll_by_draws(self) -> list[float]:
-        """Return the NLL of the average over the first 1, 2, ... draws."""
-        return [metrics.nll(metrics.average(self.log_probs[: k + 1]), self.labels) for k in range(len(self.log_probs))]
-
-    def record(self) -> dict[str, Any]:
-        """Return the outcome without its predictions, ready for JSON."""
-        return {
-            "method": self.name,
-            **self.scores,
-            "draws": len(self.log_probs),
-            "nll_by_draws": self.nll_by_draws(),
-            "gradient_evaluations": self.gradient_evaluations,
-            "seconds": round(self.seconds, 2),
-        }
-
 
 def run_method(
-    key: Key, task: Task, method: Method, *, out: Path | None = None, progress: bool | None = None
+    key: Key, task: Task, method: Method, inputs: Mapping[str, Any], *, out: Path, progress: bool | None = None
 ) -> Outcome:
-    """Run one method on a task and predict the task's test set.
+    """Run one method on a task and predict several sets of inputs.
 
     Args:
         key: The key of the chain.
         task: A classification task.
         method: The sampler, and how its draws are taken.
+        inputs: The sets of inputs by name.
         out: A run folder to keep the draws in, from which an interrupted run resumes.
         progress: Whether to show a progress bar; None shows it on a terminal only.
 
     Returns:
-        The outcome. Its time is that of sampling, including compilation.
+        The outcome. Its time is that of the steps, without compilation.
     """
-    begun = time.monotonic()
     draws = sample(
         key,
         method.sampler,
@@ -93,10 +72,9 @@ def run_method(
         out=out,
         progress=progress,
     )
-    seconds = time.monotonic() - begun
-    x, y = task.test
-    log_probs = predict_draws(task.apply, draws, x)
-    return Outcome(method.name, log_probs, np.asarray(y), method.gradient_evaluations(task), seconds)
+    log_probs = {name: predict_draws(task.apply, draws, x) for name, x in inputs.items()}
+    seconds = runs.seconds_taken(out / "state") or 0.0
+    return Outcome(method.name, log_probs, method.gradient_evaluations(task), seconds)
 
 
 def step_timer(sampler: Sampler, task: Task, steps: int = 10) -> Callable[[], float]:

@@ -62,12 +62,12 @@ def evaluate(
     positions = run.draws if draws is None else _first(run.draws, draws)
     # Files that may be missing are opened before anything slow.
     shape = np.shape(run.task.test[0])[1:]
-    others = {name: as_shape(data.load(name, data_dir).x_test, shape, name) for name in ood}
+    outside = {name: as_shape(data.load(name, data_dir).x_test, shape, name) for name in ood}
     predictive = None if reference is None else read_predictive(Path(reference))
     corrupted = list(itertools.product(corruptions.KINDS, range(1, 6))) if corrupt else []
     if corrupt and run.config["task"].get("halve"):
         raise InputError("`corruptions` must be measured on images of full size; got a run with `halve`.")
-    with progress_bar("evaluating", 3 + len(others) + len(corrupted), show=progress) as show:
+    with progress_bar("evaluating", 3 + len(outside) + len(corrupted), show=progress) as show:
         done = itertools.count(1)
 
         def report(note: str) -> None:
@@ -83,8 +83,9 @@ def evaluate(
         report("landscape")
         record |= _of_predictions(run.task, positions, log_probs, average)
         report("out-of-distribution images")
-        for name, images in others.items():
-            record.setdefault("ood", {})[name] = _ood(average, predict(run.task.apply, positions, images))
+        for name, images in outside.items():
+            others = predict(run.task.apply, positions, images)
+            record.setdefault("ood", {})[name] = out_of_distribution(average, others)
             report(name)
         if corrupted:
             record["corruptions"] = _corrupted(run, positions, corrupted, data_dir, report)
@@ -109,6 +110,23 @@ def space(task: Task, draws: Draws, *, batch_size: int = landscape.BATCH_SIZE) -
         plane = landscape.plane(*(chosen[0, draw] for draw in (0, (count - 1) // 2, count - 1)))
         record["surface"] = _as_lists(landscape.error_surface(task.apply, plane, few, **options))
     return record
+
+
+def out_of_distribution(average: Any, others: np.ndarray) -> dict[str, Any]:
+    """Measure how well confidence separates test data from out-of-distribution data.
+
+    Args:
+        average: The averaged log-probabilities on test data, (n, classes).
+        others: The averaged probabilities on out-of-distribution data, (m, classes).
+
+    Returns:
+        The area under the ROC curve and histograms of confidence, ready for JSON.
+    """
+    histograms = {
+        kind: np.histogram(probs.max(axis=1), BINS, (0.0, 1.0), density=True)[0].tolist()
+        for kind, probs in (("known", np.exp(average)), ("foreign", others))
+    }
+    return {"auroc": metrics.ood_auroc(average, others), "confidence": histograms}
 
 
 def _first(draws: Draws, count: int) -> Draws:
@@ -161,15 +179,6 @@ def _traces(draws: Draws, log_probs: np.ndarray, labels: np.ndarray) -> dict[str
     single = np.asarray([metrics.nll(one, labels) for one in log_probs]).reshape(shape)
     norms = np.asarray([float(jnp.sqrt(trees.squared_norm(position))) for position in draws]).reshape(shape)
     return {"step": list(draws.steps), "nll": single.T.tolist(), "norm": norms.T.tolist()}
-
-
-def _ood(average: Any, others: np.ndarray) -> dict[str, Any]:
-    """Measure how well confidence separates the run's test data from out-of-distribution data."""
-    histograms = {
-        kind: np.histogram(probs.max(axis=1), BINS, (0.0, 1.0), density=True)[0].tolist()
-        for kind, probs in (("known", np.exp(average)), ("foreign", others))
-    }
-    return {"auroc": metrics.ood_auroc(average, others), "confidence": histograms}
 
 
 def _corrupted(

@@ -166,20 +166,16 @@ def _in_log(axis: Any, values: Any) -> None:
 
 
 def confidence_histograms(runs: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Any:
-    """Draw confidence on test data and on out-of-distribution data, one row per run and one column per data set."""
+    """Draw confidence on test data and on out-of-distribution data, one panel per run and data set."""
     labels = {"known": "in distribution", "foreign": "out of distribution"}
-    names = list(dict.fromkeys(name for found in runs.values() for name in found))
-    figure, axes = new_figure(len(names), len(runs), width=3.2, height=2.2)
-    for row, (run, found) in zip(axes, runs.items(), strict=True):
-        for axis, name in zip(row, names, strict=True):
-            if name not in found:
-                axis.set_visible(False)
-                continue
-            for (kind, label), colour in zip(labels.items(), (BLUE, ORANGE), strict=True):
-                density = np.asarray(found[name]["confidence"][kind])
-                edges = np.linspace(0, 1, len(density) + 1)
-                axis.stairs(density, edges, fill=True, alpha=0.5, color=colour, label=label)
-            set_title(axis, f"{run} vs. {name}: AUROC {found[name]['auroc']:.3f}", 36)
-            axis.set(xlabel="confidence", ylabel="density")
-    legend(axes[0, 0])
+    panels = [(run, name, one) for run, found in runs.items() for name, one in found.items()]
+    figure, axes = new_panels(len(panels), width=3.1, height=2.5, most=3)
+    for axis, (run, name, one) in zip(axes, panels, strict=True):
+        for (kind, label), colour in zip(labels.items(), (BLUE, ORANGE), strict=True):
+            density = np.asarray(one["confidence"][kind])
+            edges = np.linspace(0, 1, len(density) + 1)
+            axis.stairs(density, edges, fill=True, alpha=0.5, color=colour, label=label)
+        set_title(axis, f"{run} vs. {name}: AUROC {one['auroc']:.3f}", 36)
+        axis.set(xlabel="confidence", ylabel="density")
+    legend(axes[0])
     return figure
