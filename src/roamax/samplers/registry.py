@@ -150,7 +150,7 @@ RECORDS: dict[str, Record] = {
         Record("sgnht", "roamax.samplers.sgnht", "SGNHT", "SGHMC whose friction adapts to the noise of gradients",
                (0.05, 0.001), with_momentum, in_demo=False),
         Record("sms_ubu", "roamax.samplers.sms_ubu", "SMS-UBU", "SGHMC with a bias of second order, in sweeps",
-               (0.05, 0.001), with_momentum, in_demo=False),
+               (0.1, 0.001), with_momentum, in_demo=False),
         Record("px_sghmc", "roamax.samplers.px_sghmc", "PX-SGHMC", "SGHMC on the factors of kernels",
                (0.005, 1e-4), with_momentum, in_demo=False),
         Record("smile", "roamax.samplers.microcanonical", "SMILE", "microcanonical Langevin dynamics on minibatches",

@@ -46,8 +46,9 @@ def sa_sgld(
         theta <- theta - epsilon psi grad U(theta) + N(0, 2 epsilon psi T)
         zeta  <- decay zeta + (1 - decay) |grad U(theta)| / s
 
-    psi is 1 at gradients of the usual size s, the mean of recent norms during adaptation, at most M on plateaus, and at
-    least 1 / M on cliffs. A step's psi does not depend on its own gradient, whose noise would bias it.
+    This is the psi of SamAdams, m (zeta^r + M) / (zeta^r + m), with r = 1 and m = 1 / M, and the gradient's norm as its
+    monitor. psi is 1 at gradients of the usual size s, the mean of recent norms during adaptation, at most M on
+    plateaus, and at least 1 / M on cliffs. A step's psi does not depend on its own gradient, whose noise would bias it.
 
     Time averages, in which theta counts for psi, are those of the posterior, to first order in epsilon. Positions at
     equal numbers of steps are not: they are too often where steps are short. Draws correct for that over `memory`
