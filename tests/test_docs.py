@@ -8,11 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from benchmarks import answers
+from benchmarks import page as performance
 from docs import tutorial
 
 import browser
 from pages import blocks
 from roamax.cli import find, parse
+from roamax.host import files
 
 pytestmark = pytest.mark.docs
 
@@ -58,9 +61,9 @@ def test_the_tutorial_runs_and_shows_what_it_did(plain_jax):
 def test_the_readme_fits_a_narrow_page_and_uses_no_key_twice():
     for code in (ROOT / "README.md").read_text().split("```")[1::2]:
         assert max(map(len, code.splitlines())) <= 80, code
-    for page in WITH_CODE:
-        keys = re.findall(r"random\.key\((\d+)\)", "\n".join(blocks(page, "python")))
-        assert len(keys) == len(set(keys)), page.name
+    for path in WITH_CODE:
+        keys = re.findall(r"random\.key\((\d+)\)", "\n".join(blocks(path, "python")))
+        assert len(keys) == len(set(keys)), path.name
 
 
 def command_lines():
@@ -83,6 +86,13 @@ def test_make_knows_the_targets_that_pages_name():
     for path in PAGES:
         for target in re.findall(r"^make ([a-z-]+)", path.read_text().replace("`make ", "\nmake "), re.MULTILINE):
             assert target in targets, f"make {target} in {path.name}"
+
+
+def test_pages_of_measurements_are_made_from_their_numbers():
+    folder = ROOT / "docs"
+    assert (folder / "samplers.md").read_text() == answers.page(files.read_json(folder / "samplers.json"))
+    written = performance.page_text(files.read_json(folder / "performance.json"), folder / "performance.md")
+    assert (folder / "performance.md").read_text() == written
 
 
 def test_a_page_begins_with_a_sentence():
