@@ -86,8 +86,8 @@ def mile(
 
     During adaptation epsilon moves until the energy, that of v included, errs by 5e-4 per parameter and step in
     variance; C becomes one over the root mean square deviation of the second half of these steps. Steps during
-    adaptation never become draws. From a random start a network needs thousands of steps before its draws predict well;
-    from a trained one, as its authors start it, far fewer.
+    adaptation never become draws. From a random start a network needs thousands of steps before its draws predict well:
+    its authors start at trained ones.
 
     Args:
         posterior: The posterior to sample.
