@@ -85,7 +85,7 @@ def test_the_demo_says_who_is_better_at_what():
     assert [one.name for one in ranked([network, ensemble, leap, walk])[:2]] == ["walk", "leap"]
     said = dict(conclusions([walk, leap, network, ensemble]))
     assert "0.500 ± 0.100" in said["Use walk."]
-    assert "20.1 ± 0.1 % with more than 90 %" in said["Fewer confident mistakes."]
+    assert "20.1 ± 0.1\xa0% with more than 90\xa0%" in said["Fewer confident mistakes."]
     assert "No more doubt where it is due." in said
     assert "ECE: deep ensemble (0.200 vs. 0.600)" in said["It is not the best at everything."]
     better = made(TRAINED[1], valid_nll=0.1)

@@ -33,14 +33,11 @@ validation digits, half of them off-centre, of seeds that the demo does not use 
 
 
 class Problem(NamedTuple):
-    """A task, and the sets of inputs to predict, by name."""
+    """A task, and the sets of inputs to predict and their labels, by name; the network has no output for the unseen."""
 
     task: Task
     inputs: Mapping[str, np.ndarray]
-
-    def labels(self, name: str) -> np.ndarray:
-        """Return the labels of a set of inputs that has them."""
-        return np.asarray((self.task.valid if name.startswith("valid") else self.task.test)[1])
+    labels: Mapping[str, np.ndarray]
 
 
 def problem(seed: int) -> Problem:
@@ -51,11 +48,15 @@ def problem(seed: int) -> Problem:
     pool, test = np.random.default_rng(seed).permutation(known[:POOL]), known[POOL:]
     train, valid = pool[:TRAIN], pool[TRAIN:]
     model = models.get("mlp", hidden=[64, 64], num_classes=CLASSES)
-    parts = [(x[rows], y[rows]) for rows in (train, valid, test)]
+    parts = [(x[chosen], y[chosen]) for chosen in (train, valid, test)]
     task = make_task(f"{TRAIN} digits below {CLASSES}", model, *parts, weight_decay=3e-3, batch_size=50)
-    inputs = {"valid": x[valid], "test": x[test]}
-    inputs |= {f"{name}, off-centre": off_centre(images) for name, images in inputs.items()}
-    return Problem(task, inputs | {"unseen": x[y >= CLASSES]})
+    rows = {"valid": valid, "test": test, "unseen": np.flatnonzero(y >= CLASSES)}
+    inputs = {name: x[chosen] for name, chosen in rows.items()}
+    labels = {name: y[chosen] for name, chosen in rows.items()}
+    for name in ("valid", "test"):
+        moved = f"{name}, off-centre"
+        inputs[moved], labels[moved] = off_centre(inputs[name]), labels[name]
+    return Problem(task, inputs, labels)
 
 
 def off_centre(images: np.ndarray) -> np.ndarray:
@@ -103,7 +104,7 @@ def run(problems: Mapping[int, Problem], out: Path, progress: bool | None = None
     made = {seed: methods(one.task) for seed, one in problems.items()}
     for number in range(min(map(len, made.values()))):
         outcomes = []
-        for seed, (task, inputs) in problems.items():
+        for seed, (task, inputs, _) in problems.items():
             method = made[seed][number]
             folder = out / "runs" / f"{method.name.replace(' ', '-').lower()}-{seed}"
             key = jax.random.key(seed + 1000 * number)

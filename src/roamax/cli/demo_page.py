@@ -13,13 +13,13 @@ from roamax.evaluation.evaluate import out_of_distribution
 from roamax.evaluation.score import by_draws
 from roamax.evaluation.showcase import describe_input
 from roamax.report import figures, predictions
-from roamax.report.conclusions import Conclusion
+from roamax.report.conclusions import SPACE, Conclusion
 from roamax.report.page import Figure, Page
 from roamax.report.table import Column, Table, from_records
 
 SURE = 0.9
 """The confidence above which a mistake is a confident one."""
-SURE_TEXT = f"{100 * SURE:.0f} %"
+SURE_TEXT = f"{100 * SURE:.0f}{SPACE}%"
 EXAMPLES = 5
 COLUMNS = [
     Column("method", "method"),
@@ -74,15 +74,15 @@ def entry(outcomes: Sequence[Outcome], problems: Sequence[Problem]) -> Entry:
 
 def _scores(outcome: Outcome, problem: Problem) -> dict[str, float]:
     average = {name: metrics.average(log_probs) for name, log_probs in outcome.log_probs.items()}
-    nll = {name: metrics.nll(average[name], problem.labels(name)) for name in average if name != "unseen"}
+    nll = {name: metrics.nll(average[name], problem.labels[name]) for name in average if name != "unseen"}
     test, moved = average["test"], np.asarray(average["test, off-centre"])
     confident = np.exp(moved.max(axis=1)) > SURE
     return {
         "valid_nll": (nll["valid"] + nll["valid, off-centre"]) / 2,
-        "acc": metrics.accuracy(test, problem.labels("test")),
+        "acc": metrics.accuracy(test, problem.labels["test"]),
         "nll": nll["test"],
-        "ece": metrics.ece(test, problem.labels("test")),
-        "mistakes": 100 * float(np.mean(confident & (moved.argmax(axis=1) != problem.labels("test")))),
+        "ece": metrics.ece(test, problem.labels["test"]),
+        "mistakes": 100 * float(np.mean(confident & (moved.argmax(axis=1) != problem.labels["test"]))),
         "unseen": 100 * float(np.mean(np.exp(np.asarray(average["unseen"]).max(axis=1)) > SURE)),
         "auroc": metrics.ood_auroc(test, average["unseen"]),
     }
@@ -134,8 +134,8 @@ def conclusions(entries: Sequence[Entry]) -> list[Conclusion]:
         ("unseen", ("More doubt where it is due.", "No more doubt where it is due."),
          f"Of digits never seen, one network takes {{}} for another with more than {SURE_TEXT} confidence"),
     ):  # fmt: skip
-        sentence = subject.format(shown(control, key, ".1f", " %"))
-        because = f"{sentence}, {best.name} {shown(best, key, '.1f', ' %')}."
+        sentence = subject.format(shown(control, key, ".1f", f"{SPACE}%"))
+        because = f"{sentence}, {best.name} {shown(best, key, '.1f', f'{SPACE}%')}."
         found.append(Conclusion(claims[best.mean(key) >= control.mean(key)], because))
     lost = []
     for column in COLUMNS:
@@ -176,34 +176,32 @@ def page(entries: Sequence[Entry], problems: Sequence[Problem], made_by: Mapping
 def _pictures(best: Entry, control: Entry, problem: Problem) -> list[Figure]:
     both = {control.name: control.outcomes[0], f"{best.name}, average": best.outcomes[0]}
 
-    def rows(name: str, labels: np.ndarray, chosen: Sequence[int]) -> Any:
-        images = problem.inputs[name]
+    def rows(name: str, chosen: Sequence[int]) -> Any:
+        images, labels = problem.inputs[name], problem.labels[name]
         return predictions.side_by_side([
             {label: describe_input(images, one.log_probs[name], labels, row) for label, one in both.items()}
             for row in chosen
         ])  # fmt: skip
 
-    def sure(name: str, labels: np.ndarray) -> list[int]:
+    def sure(name: str) -> list[int]:
         """Return the first inputs that one network takes for something else, and is sure of it."""
         alone = np.asarray(metrics.average(control.outcomes[0].log_probs[name]))
-        wrong = (alone.argmax(axis=1) != labels) & (np.exp(alone.max(axis=1)) > SURE)
+        wrong = (alone.argmax(axis=1) != problem.labels[name]) & (np.exp(alone.max(axis=1)) > SURE)
         return np.flatnonzero(wrong)[:EXAMPLES].tolist()
 
     shown = []
-    for figure, name, labels, heading, caption in (
-        ("mistakes", "test, off-centre", problem.labels("test"), "Confident mistakes of one network",
-         "off-centre digits that one network misreads"),
-        ("unseen", "unseen", np.full(len(problem.inputs["unseen"]), -1), "Digits that the network has never seen",
-         "8s and 9s that one network takes for another digit"),
-    ):  # fmt: skip
-        chosen = sure(name, labels)
+    for figure, name, heading, subject in (
+        ("mistakes", "test, off-centre", "Confident mistakes of one network", "off-centre digits"),
+        ("unseen", "unseen", "Digits that the network has never seen", "8s and 9s"),
+    ):
+        chosen = sure(name)
         if chosen:
             caption = (
-                f"The first {len(chosen)} {caption} with more than {SURE_TEXT} confidence, and what the average over "
-                "draws says. The right class is green; whiskers are the standard deviation over draws. How often each "
-                "method is so sure is in the table."
+                f"The first {len(chosen)} of the {subject} that one network takes for another digit with more than "
+                f"{SURE_TEXT} confidence, and what the average over draws says. The right class is green; whiskers are "
+                "the standard deviation over draws. How often each method is so sure is in the table."
             )
-            shown.append(Figure(figure, rows(name, labels, chosen), heading, caption))
+            shown.append(Figure(figure, rows(name, chosen), heading, caption))
     return shown
 
 
@@ -215,10 +213,11 @@ def _figures(few: Mapping[str, Entry], entries: Sequence[Entry], problems: Seque
         accuracy = np.array([curve["acc"] for curve in curves])
         error = accuracy.std(axis=0, ddof=1) / np.sqrt(len(curves)) if len(curves) > 1 else np.zeros(accuracy.shape[1])
         rejected[name] = {"rejected": curves[0]["rejected"], "acc": accuracy.mean(axis=0), "error": error}
-        pooled[name] = metrics.reliability(*map(np.concatenate, zip(*found, strict=True)))
+        log_probs, labels = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        pooled[name] = metrics.reliability(log_probs, labels)
         test, unseen = (metrics.average(one.outcomes[0].log_probs[part]) for part in ("test", "unseen"))
         outside[name] = {"unseen digits": out_of_distribution(test, np.exp(np.asarray(unseen)))}
-    labels = problems[0].labels("test")
+    labels = problems[0].labels["test"]
     averaged = {one.name: by_draws(one.outcomes[0].log_probs["test"], labels) for one in entries if one.name != CONTROL}
     return [
         Figure("rejection", figures.rejection_curves(rejected), "Rejecting what a method doubts",
@@ -237,4 +236,4 @@ def _figures(few: Mapping[str, Entry], entries: Sequence[Entry], problems: Seque
 def _in_use(outcome: Outcome, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     """Return the averaged log-probabilities on test digits, as they are and off-centre, and their labels."""
     parts = [np.asarray(metrics.average(outcome.log_probs[name])) for name in ("test", "test, off-centre")]
-    return np.concatenate(parts), np.concatenate([problem.labels("test")] * 2)
+    return np.concatenate(parts), np.concatenate([problem.labels["test"]] * 2)

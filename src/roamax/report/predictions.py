@@ -26,7 +26,7 @@ def inputs(examples: Sequence[Mapping[str, Any]]) -> Any:
         row, column = divmod(place, COLUMNS)
         *left, right = axes[row, parts * column : parts * (column + 1)]
         for axis in left:
-            show_image(axis, one["image"])
+            _image(axis, one)
         _bars(right, one)
     return figure
 
@@ -38,22 +38,23 @@ def side_by_side(examples: Sequence[Mapping[str, Mapping[str, Any]]]) -> Any:
         examples: For each input its descriptions by method.
     """
     methods = list(examples[0])
-    figure, axes = new_figure(1 + len(methods), len(examples), width=2.2, height=1.15)
+    figure, axes = new_figure(1 + len(methods), len(examples), width=1.3, height=0.95)
     for row, found in zip(axes, examples, strict=True):
         for axis in row:
             axis.set_axis_off()
-        show_image(row[0], found[methods[0]]["image"])
+        _image(row[0], found[methods[0]])
         for axis, name in zip(row[1:], methods, strict=True):
             _bars(axis, found[name])
     for axis, name in zip(axes[0, 1:], methods, strict=True):
-        set_title(axis, name, 24)
+        set_title(axis, name, 15)
     return figure
 
 
-def show_image(axis: Any, pixels: Any) -> None:
-    """Draw an image, dark on light if it is grey."""
-    axis.imshow(np.clip(np.array(pixels, float) / 255, 0, 1), cmap="gray_r", vmin=0, vmax=1)
-    axis.set_axis_off()
+def _image(axis: Any, one: Mapping[str, Any]) -> None:
+    """Draw an image, dark on light if it is grey, and its label."""
+    axis.imshow(np.clip(np.array(one["image"], float) / 255, 0, 1), cmap="gray_r", vmin=0, vmax=1)
+    axis.annotate(f"is {one['label']}", (0, 0.5), xycoords="axes fraction", xytext=(-4, 0), textcoords="offset points",
+                  ha="right", va="center", fontsize=8, color=INK)  # fmt: skip
 
 
 def _bars(axis: Any, one: Mapping[str, Any]) -> None:

@@ -104,10 +104,11 @@ def _pictures(records: Records) -> list[Figure]:
 
 
 def _figures(records: Records, classifies: bool) -> list[Figure]:
-    curves = {name: record.get("by_draws") or record.get("nll_by_draws") for name, record in records.items()}
+    key = "by_draws" if classifies else "nll_by_draws"
+    curves = {name: record[key] for name, record in records.items() if key in record}
     told = {name: record for name, record in records.items() if "energy" in record}
     shown = []
-    if all(curves.values()):
+    if curves:
         shown.append(Figure("draws", figures.scores_against_draws(curves), "Performance vs. the number of draws",
                             "Scores of the averaged prediction over the first draws."))  # fmt: skip
     if classifies:
