@@ -60,7 +60,7 @@ def write_runs_page(
     if len(tasks) > 1:
         # Runs on other data or of another network are no contest.
         columns = [column._replace(better=None) for column in columns]
-    else:
+    elif len(records) > 1:
         lead += " The best value of a column is marked."
     conclusions = {name if len(records) > 1 else "": conclude(record) for name, record in records.items()}
     # Between two dollar signs, matplotlib reads formulas.
