@@ -145,7 +145,8 @@ def curves(lengths: Mapping[str, Sequence[Problem]], rows: Rows) -> Any:
             if not found:
                 continue
             color, width = ("black", 2) if name in SHIPPED else (f"C{place % 10}", 1)
-            style = {"color": color, "linewidth": width, "marker": "os^vDP"[place % 6], "markersize": 4}
+            line = "--" if name == SHIPPED[0] else "-"
+            style = {"color": color, "linewidth": width, "linestyle": line, "marker": "os^vDP"[place % 6]}
             nll = [row["NLL"].mean for _, row in found]
             above.errorbar(
                 [steps for steps, _ in found], nll, [row["NLL"].sd or 0.0 for _, row in found], label=name, **style
@@ -154,7 +155,7 @@ def curves(lengths: Mapping[str, Sequence[Problem]], rows: Rows) -> Any:
         above.set_title(task, fontsize=9)
         for axis, label in ((above, "minibatch gradients"), (below, "CPU seconds")):
             axis.set(xscale="log", xlabel=label, ylabel="test NLL")
-    legend(axes[0, -1], loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    legend(axes[0, 0])
     return figure
 
 

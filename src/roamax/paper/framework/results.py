@@ -139,13 +139,9 @@ _BEFORE = {
         "Images are corrupted at 32x32 and then averaged to the 16x16 of the network, which undoes part of the noise; "
         "500 test images."
     ),
-    "regression-1d": (
-        "HMC has not converged here. The command now runs NUTS on a smaller network until R-hat is under 1.05, and "
-        "shows R-hat; it was not run yet."
-    ),
 }
 """What the section of an experiment says of results that were made before results.json held the settings of methods."""
-_UNTESTED = ("convergence", "hmc-fidelity", "regression-1d")
+_UNTESTED = ("convergence", "hmc-fidelity")
 """Sections of such results whose verdicts are left out."""
 _NOT_OF_THE_PAPER = ("On CIFAR-10, CNN,", "On MNIST, MLP,")
 """How claims of such results begin that are about tasks the paper does not have."""
