@@ -14,8 +14,6 @@ from roamax.samplers.registry import RECORDS
 from roamax.schedules import CosineToConstant
 from targets import gaussian, linear_regression
 
-pytestmark = pytest.mark.optimized
-
 CHAINS, BURN_IN, STEPS = 64, 1000, 2500
 TARGETS = {
     "1d": gaussian(1.5, 0.5),

@@ -29,8 +29,6 @@ from roamax.samplers.registry import RECORDS
 from roamax.sklearn import base
 from roamax.types import Weights
 
-pytestmark = pytest.mark.optimized
-
 ROOT = Path(__file__).parents[1]
 
 SHAPES = {"matrix": (7, 5), "vector": (70,), "cube": (2, 3, 2), "scalar": (), "empty": (0, 3)}
@@ -147,6 +145,7 @@ def identity_weights():
     return weights
 
 
+@pytest.mark.optimized
 def test_l2e_with_the_gradient_of_a_quadratic_kinetic_energy_is_sghmc(monkeypatch):
     layout, settings = Groups.of(random_tree(0)), {"step_size": 0.05, "friction": 1.5}
     monkeypatch.setattr(Groups, "inverse_rms", lambda self, x: jnp.ones(x.shape[:-1], x.dtype))
@@ -325,12 +324,14 @@ def without_gamma(key, position, momentum, gradient, matrices, epsilon, temperat
     return recipe_step(key, position, momentum, gradient, matrices, epsilon, temperature)
 
 
+@pytest.mark.optimized
 def test_kinetic_l2e_keeps_a_gaussian_with_random_weights_if_it_follows_the_gradient():
     settings = {"step_size": 0.05, "friction": 1.0, "output_scale": 1.0}
     assert long_run_error(random_member(roamax.kinetic_l2e_family(**settings, differentiate_gradient=True))) < 0.04
     assert long_run_error(random_member(roamax.kinetic_l2e_family(**settings))) > 0.1
 
 
+@pytest.mark.optimized
 def test_precond_l2e_keeps_a_gaussian_with_random_weights_and_needs_gamma_for_it(monkeypatch):
     family = roamax.precond_l2e_family(step_size=0.05, friction=1.0, output_scale=0.5, decays=())
     assert long_run_error(random_member(family)) < 0.03
@@ -338,6 +339,7 @@ def test_precond_l2e_keeps_a_gaussian_with_random_weights_and_needs_gamma_for_it
     assert long_run_error(random_member(family)) > 0.1
 
 
+@pytest.mark.optimized
 def test_meta_sgmcmc_keeps_a_gaussian_with_random_weights_and_needs_gamma_for_it(monkeypatch):
     family = roamax.meta_sgmcmc_family(step_size=0.05)
     assert long_run_error(random_member(family)) < 0.08
@@ -345,6 +347,7 @@ def test_meta_sgmcmc_keeps_a_gaussian_with_random_weights_and_needs_gamma_for_it
     assert long_run_error(random_member(family)) > 0.5
 
 
+@pytest.mark.optimized
 @pytest.mark.parametrize("size", [1, 2])
 def test_meta_sgmcmc_keeps_a_gaussian_on_tiny_tensors(size):
     """Normalised, the momentum of one number is its sign: the mean was off by .9 deviations, the variance 2.4."""
@@ -361,7 +364,7 @@ def test_meta_sgmcmc_keeps_a_gaussian_on_tiny_tensors(size):
 
         return jax.lax.scan(step, state, jnp.arange(600))[1][200::10]
 
-    errors = np.asarray(jax.jit(jax.vmap(chain))(jax.random.split(jax.random.key(0), 4096 // size)), float) - 0.5
+    errors = np.asarray(jax.jit(jax.vmap(chain))(jax.random.split(jax.random.key(0), 1024)), float) - 0.5
     assert abs(errors.mean()) < 0.05
     assert abs((errors**2).mean() - 1) < 0.06
 
