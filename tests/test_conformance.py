@@ -1,5 +1,8 @@
 """The contract of a sampler. A new one is a row in `SAMPLERS`."""
 
+import re
+from functools import cache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +19,7 @@ def learned(family_of):
 
     def make(posterior):
         family = family_of()
-        return family.bind(family.init(jax.random.key(7)), posterior)
+        return family.bind(jax.jit(family.init)(jax.random.key(7)), posterior)
 
     return make
 
@@ -89,6 +92,13 @@ def batch_for(name, dtype=jnp.float32, seed=0):
     return make_data(dtype, seed, NUM_DATA if needs_all_data(name) else BATCH)
 
 
+@cache
+def compiled(name):
+    """A sampler, its first state and its compiled step, for all tests of this file."""
+    sampler = SAMPLERS[name](make_posterior())
+    return sampler, jax.jit(sampler.init)(jax.random.key(0), make_position(jnp.float32)), jax.jit(sampler.step)
+
+
 def signature(tree):
     return jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), tree)
 
@@ -111,10 +121,8 @@ def name(request):
     return request.param
 
 
-def test_step_keeps_structure_and_compiles_once_and_equals_itself_unjitted(name):
-    sampler, batch = SAMPLERS[name](make_posterior()), batch_for(name)
-    start = sampler.init(jax.random.key(0), make_position(jnp.float32))
-    step = jax.jit(sampler.step)
+def test_step_keeps_structure_and_compiles_once_and_has_no_memory_of_its_own(name):
+    (sampler, start, step), batch = compiled(name), batch_for(name)
     state, energies = start, []
     for i in range(4):
         state, info = step(jax.random.key(i), state, batch)
@@ -126,15 +134,30 @@ def test_step_keeps_structure_and_compiles_once_and_equals_itself_unjitted(name)
     assert np.isfinite(energies).all()
     np.testing.assert_allclose(energies[0], make_posterior().energy(start.position, batch), rtol=1e-5)
 
-    with jax.disable_jit(name != "nuts"):  # its trajectory of unknown length takes minutes without compilation
+    again = jax.jit(lambda *arguments: sampler.step(*arguments))
+    first, second = (f.trace(jax.random.key(0), start, batch).jaxpr for f in (step, again))
+    assert len(first.eqns) > 10
+    assert programs(first) == programs(second)
+
+
+def programs(jaxpr):
+    """The text of a program, without the addresses of functions in it."""
+    return re.sub("0x[0-9a-f]+", "", str(jaxpr))
+
+
+# Operation by operation, others compile hundreds of programs; that of NUTS, of unknown length, takes minutes.
+@pytest.mark.parametrize("name", ["sghmc", "l2e"])
+def test_step_equals_itself_unjitted(name):
+    (sampler, start, step), batch = compiled(name), batch_for(name)
+    with jax.disable_jit():
         plain, _ = sampler.step(jax.random.key(0), start, batch)
-    compiled, _ = step(jax.random.key(0), start, batch)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-5), plain, compiled)
+    state, _ = step(jax.random.key(0), start, batch)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-5), plain, state)
 
 
 @pytest.mark.usefixtures("float64")
 def test_step_keeps_double_precision(name):
-    sampler, batch = SAMPLERS[name](make_posterior()), batch_for(name, jnp.float64)
+    sampler, batch = compiled(name)[0], batch_for(name, jnp.float64)
     start = jax.eval_shape(sampler.init, jax.random.key(0), make_position(jnp.float64))
     state, _ = jax.eval_shape(sampler.step, jax.random.key(1), start, batch)
     assert signature(state) == signature(start)
@@ -142,9 +165,7 @@ def test_step_keeps_double_precision(name):
 
 
 def test_keys_and_gradients_matter(name):
-    sampler, batch = SAMPLERS[name](make_posterior()), batch_for(name)
-    start = sampler.init(jax.random.key(0), make_position(jnp.float32))
-    step = jax.jit(sampler.step)
+    (_, start, step), batch = compiled(name), batch_for(name)
 
     def after(key, batch, steps=4):
         state = start
@@ -159,10 +180,8 @@ def test_keys_and_gradients_matter(name):
 
 
 def test_runs_under_vmap_and_scan_in_the_runner(name):
-    posterior = make_posterior()
-    sampler = SAMPLERS[name](posterior)
+    sampler = compiled(name)[0]._replace(collect=None)
     batch_size = None if needs_all_data(name) else BATCH
-    sampler = sampler._replace(collect=None)
     draws = roamax.sample(
         jax.random.key(0), sampler, make_position(jnp.float32), make_data(jnp.float32), batch_size=batch_size,
         num_samples=3, burn_in=2, thinning=2, num_chains=2,
@@ -174,5 +193,5 @@ def test_runs_under_vmap_and_scan_in_the_runner(name):
 
 
 def test_settings_name_the_sampler(name):
-    settings = SAMPLERS[name](make_posterior()).settings
+    settings = compiled(name)[0].settings
     assert name.startswith(settings["name"])
