@@ -1,6 +1,7 @@
 """The chains of a run on their devices: keys, states, and checks for divergence."""
 
 import itertools
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -22,6 +23,7 @@ class ChainKeys(NamedTuple):
     step: Key
 
 
+@partial(jax.jit, static_argnames="num_chains")
 def chain_keys(key: Key, num_chains: int) -> ChainKeys:
     """Derive all keys of a run from its one key."""
     keys = jax.vmap(lambda chain: jax.random.fold_in(key, chain))(jnp.arange(num_chains))

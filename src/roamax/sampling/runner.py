@@ -319,5 +319,5 @@ def _initial_positions(init_position: Params | Callable[[Key], Params] | Draws, 
     for name, leaf in named.items():
         is_float = jnp.issubdtype(leaf.dtype, jnp.floating)
         check(is_float, "init_position", "hold floating-point arrays only", f"{leaf.dtype} at {name!r}")
-        check(bool(jnp.all(jnp.isfinite(leaf))), "init_position", "be finite", f"a NaN or an infinity at {name!r}")
+        check(bool(np.isfinite(leaf).all()), "init_position", "be finite", f"a NaN or an infinity at {name!r}")
     return positions
