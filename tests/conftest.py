@@ -28,6 +28,13 @@ for name, value in COMPILED.items():
         jax.config.update(name, value)
 
 
+def pytest_collection_finish():
+    # Tracing makes many objects that live long: looking for garbage among them takes a twentieth of the time.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+
+
 LARGEST = 1.2e9
 """The bytes that a process may hold after a test before it lets go of compiled programs."""
 
