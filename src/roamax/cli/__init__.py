@@ -64,6 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if arguments is None:
         heed_interrupts()
         warnings.showwarning = print_warning
+        if "--quiet" in words:
+            warnings.simplefilter("ignore")
     try:
         if not words or words[0] in HELP:
             print(overview(COMMANDS))
