@@ -47,6 +47,7 @@ SAMPLERS = {
         ),
         150,
     ),
+    "sa_sgld": (lambda p, t, e: roamax.sa_sgld(p, step_size=0.015 * e, temperature=t, adaptation_steps=250), 250),
     "sghmc": (lambda p, t, e: roamax.sghmc(p, step_size=0.15 * e, friction=1.5, temperature=t), 40),
     "sgnht": (lambda p, t, e: roamax.sgnht(p, step_size=0.15 * e, friction=1.5, temperature=t), 60),
     "sms_ubu": (lambda p, t, e: roamax.sms_ubu(p, step_size=0.2 * e, friction=1.5, temperature=t), 40),
@@ -89,6 +90,10 @@ SAMPLERS = {
         250,
     ),
 }
+
+
+RANKED_ONLY = ("sa_sgld",)
+"""Samplers whose draws are points of the recent path: in the joint test, some would be from before the data changed."""
 
 
 def simulate(key, theta):
@@ -155,7 +160,8 @@ def assert_calibrated(name, replications, draws, rank_size, chains, turns, joint
     """
     thinning = SAMPLERS[name][1]
     assert rank_p_value(program(name, rank_size, 1.0), round(thinning / rank_size), replications, draws) > 1e-3
-    assert np.abs(joint_z_scores(program(name, joint_size, 1.0), thinning, chains, turns)).max() < 4.5
+    if name not in RANKED_ONLY:
+        assert np.abs(joint_z_scores(program(name, joint_size, 1.0), thinning, chains, turns)).max() < 4.5
 
 
 # That of Entropy-MCMC takes long: its moments are in `test_known_answers`, these gates in the long run below.
