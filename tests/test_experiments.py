@@ -448,6 +448,15 @@ def test_neither_the_reference_nor_the_largest_kld_is_marked_as_the_best():
     assert [cell.text for cell in table.rows[1][2:]] == ["0.100", "0.200", "0.300"]
 
 
+def test_chains_that_wander_like_random_walks_are_not_compared():
+    known = convergence.references()
+    near, far = (
+        {(convergence.SHARE, "A"): {"L2E": Value(share)}, ("ESS/s", "A"): {"L2E": Value(9.0)}} for share in (0.9, 0.0)
+    )
+    assert convergence.untestable(near, known) == convergence.untestable({}, known) == ""
+    assert "none has converged" in convergence.untestable(far, known)
+
+
 def test_the_summary_compares_the_papers_leader_with_the_best_other_method():
     def table(ours, **more):
         sides = (printed(("DE", "L2E", "HMC"), {("NLL", "A"): row}) for row in (ours, (0.5, 0.4, 0.1)))
