@@ -257,6 +257,34 @@ MUTANTS = (
         "x, y = self.task.test",
         "tests/test_experiments.py -k never_sees",
     ),
+    Mutant(
+        "the most confident inputs are rejected",
+        "evaluation/metrics.py",
+        "order = np.argsort(-np.max(np.asarray(log_probs), axis=-1)",
+        "order = np.argsort(np.max(np.asarray(log_probs), axis=-1)",
+        "tests/test_metrics.py -k rejecting",
+    ),
+    Mutant(
+        "more draws help when they made it worse",
+        "report/conclusions.py",
+        "if before - now > little:",
+        "if now - before > little:",
+        "tests/test_report.py -k conclusions",
+    ),
+    Mutant(
+        "the paper's leader is compared with the worst other method",
+        "paper/framework/comparison.py",
+        "rival = max(order[1:]",
+        "rival = min(order[1:]",
+        "tests/test_experiments.py -k summary",
+    ),
+    Mutant(
+        "weights that act as an optimiser do not warn",
+        "pretrained/cards.py",
+        "if far and not keeps_spread(card):",
+        "if far and keeps_spread(card):",
+        "tests/test_learned.py -k far_from_their_card",
+    ),
     # Meta-training
     Mutant(
         "clipping after Adam",
