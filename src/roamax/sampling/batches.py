@@ -17,6 +17,7 @@ import numpy as np
 
 from roamax.errors import InputError, check
 from roamax.numerics import trees
+from roamax.numerics.quick import jit_quickly
 from roamax.types import Batch, Key
 
 DEVICE_BYTES = 2 * 1024**3
@@ -292,7 +293,7 @@ def _window_steps(batch_bytes: int) -> int:
     return max(1, min(256, WINDOW_BYTES // max(1, batch_bytes)))
 
 
-@partial(jax.jit, static_argnums=2)
+@partial(jit_quickly, static_argnums=2)
 def _orders(keys: Key, epochs: jax.Array, length: int) -> jax.Array:
     def order(key: Key, epoch: jax.Array) -> jax.Array:
         return jax.random.permutation(jax.random.fold_in(key, epoch), length)
@@ -300,7 +301,7 @@ def _orders(keys: Key, epochs: jax.Array, length: int) -> jax.Array:
     return jax.vmap(lambda key: jax.vmap(lambda epoch: order(key, epoch))(epochs))(keys)
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(jit_quickly, static_argnums=0)
 def _row_numbers(order: Any, per_chain: Any, keys: Key, steps: jax.Array, start: jax.Array) -> jax.Array:
     def chain(per_chain: Any, key: Key) -> jax.Array:
         return jax.vmap(lambda step: order.rows(per_chain, key, step, start))(steps)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from roamax.numerics import trees
+from roamax.numerics.quick import jit_quickly
 from roamax.sampling.batches import BatchSource
 from roamax.sampling.loop import Segment, segment
 from roamax.types import Info, Key, Sampler
@@ -23,7 +24,7 @@ class ChainKeys(NamedTuple):
     step: Key
 
 
-@partial(jax.jit, static_argnames="num_chains")
+@partial(jit_quickly, static_argnames="num_chains")
 def chain_keys(key: Key, num_chains: int) -> ChainKeys:
     """Derive all keys of a run from its one key."""
     keys = jax.vmap(lambda chain: jax.random.fold_in(key, chain))(jnp.arange(num_chains))
