@@ -10,7 +10,7 @@ demo: $(VENV)/.dev
 	$(BIN)/roamax demo
 
 # Tests compile in a third of the time without optimisations; those marked `optimized` turn them on again.
-QUICKLY := XLA_FLAGS=--xla_cpu_use_fusion_emitters=false JAX_DISABLE_MOST_OPTIMIZATIONS=true
+QUICKLY := XLA_FLAGS="--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1" JAX_DISABLE_MOST_OPTIMIZATIONS=true
 
 test: $(VENV)/.dev
 	$(QUICKLY) $(BIN)/pytest -n 2 --dist loadfile -m "not slow and not extras and not docs"
