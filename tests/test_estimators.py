@@ -28,9 +28,16 @@ IRIS = load_iris(return_X_y=True)
 DIABETES = load_diabetes(return_X_y=True)
 
 
+@pytest.fixture
+def one_size(monkeypatch):
+    """One number of rows for all small data: a program for each number of columns, not for each number of rows."""
+    monkeypatch.setattr(build, "FEWEST_ROWS", 160)
+
+
 NOT_EXACT = "rows repeated, or left out, equal their weights up to rounding only, in single precision"
 
 
+@pytest.mark.usefixtures("one_size")
 @parametrize_with_checks([BayesianClassifier(**QUICK), BayesianRegressor(**QUICK)])
 def test_scikit_learns_own_checks(estimator, check):
     if check.func.__name__ == "check_sample_weight_equivalence_on_dense_data":
@@ -56,6 +63,7 @@ def test_probabilities_are_the_average_over_draws(classifier):
     assert classifier.score(*IRIS) > 0.9
 
 
+@pytest.mark.usefixtures("one_size")
 @pytest.mark.parametrize("labels", [np.array(["no", "yes"]), np.array([False, True]), np.array([7, -3])])
 def test_labels_of_any_type_come_back(labels):
     x = np.linspace(-1, 1, 40)[:, None]
@@ -114,12 +122,14 @@ def test_more_draws_go_on_from_the_last_ones():
         fitted.partial_fit(IRIS[0], np.where(IRIS[1] == 2, 9, IRIS[1]))
 
 
+@pytest.mark.usefixtures("one_size")
 def test_classes_may_be_listed_before_they_are_seen():
     some = IRIS[1] < 2
     fitted = BayesianClassifier(**QUICK).partial_fit(IRIS[0][some], IRIS[1][some], classes=[0, 1, 2])
     assert fitted.predict_proba(IRIS[0]).shape == (150, 3)
 
 
+@pytest.mark.usefixtures("one_size")
 def test_in_pipelines_and_searches():
     quick = QUICK | {"burn_in": 100, "num_samples": 2}
     pipeline = make_pipeline(PolynomialFeatures(2), BayesianRegressor(**quick))
