@@ -179,7 +179,20 @@ def test_keys_and_gradients_matter(name):
     assert leaves_differ(same, after(jax.random.key(1), batch_for(name, seed=1)))
 
 
-def test_runs_under_vmap_and_scan_in_the_runner(name):
+def test_steps_can_be_traced_for_many_chains_in_a_loop(name):
+    (sampler, start, _), batch = compiled(name), batch_for(name)
+
+    def chain(key):
+        return jax.lax.scan(lambda state, key: sampler.step(key, state, batch), start, jax.random.split(key, 3))
+
+    state, info = jax.eval_shape(jax.vmap(chain), jax.random.split(jax.random.key(0), 2))
+    assert signature(state) == jax.tree.map(lambda leaf: ((2, *leaf.shape), leaf.dtype), start)
+    assert info.energy.shape == (2, 3)
+
+
+# One of each kind: minibatches, sweeps, all data, a loop of unknown length, members, weights.
+@pytest.mark.parametrize("name", ["sgld", "sms_ubu", "mile", "nuts", "ensemble", "l2e"])
+def test_runs_in_the_runner(name):
     sampler = compiled(name)[0]._replace(collect=None)
     batch_size = None if needs_all_data(name) else BATCH
     draws = roamax.sample(

@@ -71,9 +71,10 @@ def test_a_new_sampler_is_in_the_demo_the_experiments_and_the_reference(walk):
 
 def test_a_new_sampler_is_held_to_the_contract(walk):
     test_conformance.test_every_sampler_has_a_row()
-    test_conformance.test_step_keeps_structure_and_compiles_once_and_equals_itself_unjitted("walk")
+    test_conformance.test_step_keeps_structure_and_compiles_once_and_has_no_memory_of_its_own("walk")
     test_conformance.test_keys_and_gradients_matter("walk")
-    test_conformance.test_runs_under_vmap_and_scan_in_the_runner("walk")
+    test_conformance.test_steps_can_be_traced_for_many_chains_in_a_loop("walk")
+    test_conformance.test_runs_in_the_runner("walk")
     test_conformance.test_settings_name_the_sampler("walk")
 
 
