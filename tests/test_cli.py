@@ -52,13 +52,13 @@ def complaint(capsys, words):
 def test_demo_writes_a_table_results_and_a_page(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(demo_methods, "STEPS", 400)
     monkeypatch.setattr(demo_methods, "SEEDS", 2)
-    few = {name: registry.RECORDS[name] for name in ("sghmc", "cyclical", "ensemble", "hmc")}
+    few = {name: registry.RECORDS[name] for name in ("sghmc", "ensemble", "hmc")}
     monkeypatch.setattr(demo_methods, "RECORDS", few)
     main(["demo", "--out", str(tmp_path / "demo")])
     printed = capsys.readouterr().out
     results = files.read_json(tmp_path / "demo" / "results.json")
     names = [method["method"] for method in results["methods"]]
-    assert set(names) == {"one network, Adam", "deep ensemble", "SGHMC", "cyclical SGHMC", "HMC"}
+    assert set(names) == {"one network, Adam", "deep ensemble", "SGHMC", "HMC"}
     for method in results["methods"]:
         assert method["method"] in printed
         assert 0.3 < method["acc"] <= 1
