@@ -9,7 +9,7 @@ from faults.disks import FaultyDisk, Killed
 from roamax.errors import FileError
 
 WAYS = [
-    *(pytest.param(fault, every, id=fault) for fault, every in (("killed", 4), ("fails", 9), ("full", 11))),
+    *(pytest.param(fault, every, id=fault) for fault, every in (("killed", 5), ("fails", 13), ("full", 15))),
     *(
         pytest.param(fault, 1, id=f"{fault}-everywhere", marks=pytest.mark.slow)
         for fault in ("killed", "fails", "full")
