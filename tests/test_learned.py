@@ -118,14 +118,16 @@ def test_l2e_is_its_equations(passes, written_out, monkeypatch):
 
 
 PAIRS = 32
+FEW = 400
+"""Steps that show a bias of 0.1 well: without one, the error of so few is 0.03."""
 COVARIANCE = np.kron(np.eye(PAIRS), np.array([[1.0, 0.6], [0.6, 0.8]]))
 MEAN = np.tile([0.5, -1.0], PAIRS)
 
 
-def long_run_error(make_sampler):
+def long_run_error(make_sampler, num_steps=2000):
     """The largest error of a mean or of a (co)variance, pooled over copies of one pair of correlated numbers."""
     target = targets.gaussian(jax.random.key(0), mean=MEAN, covariance=COVARIANCE, num_data=64)
-    found = long_run(make_sampler, target, jax.random.key(1), num_chains=16, burn_in=300, num_steps=2000)
+    found = long_run(make_sampler, target, jax.random.key(1), num_chains=16, burn_in=300, num_steps=num_steps)
     pairs = (found - MEAN).reshape(-1, 2)
     covariance = np.cov(pairs, rowvar=False, bias=True)
     return max(np.max(np.abs(pairs.mean(0))), np.max(np.abs(covariance - COVARIANCE[:2, :2])))
@@ -328,7 +330,7 @@ def without_gamma(key, position, momentum, gradient, matrices, epsilon, temperat
 def test_kinetic_l2e_keeps_a_gaussian_with_random_weights_if_it_follows_the_gradient():
     settings = {"step_size": 0.05, "friction": 1.0, "output_scale": 1.0}
     assert long_run_error(random_member(roamax.kinetic_l2e_family(**settings, differentiate_gradient=True))) < 0.04
-    assert long_run_error(random_member(roamax.kinetic_l2e_family(**settings))) > 0.1
+    assert long_run_error(random_member(roamax.kinetic_l2e_family(**settings)), FEW) > 0.1
 
 
 @pytest.mark.optimized
@@ -336,7 +338,7 @@ def test_precond_l2e_keeps_a_gaussian_with_random_weights_and_needs_gamma_for_it
     family = roamax.precond_l2e_family(step_size=0.05, friction=1.0, output_scale=0.5, decays=())
     assert long_run_error(random_member(family)) < 0.03
     monkeypatch.setattr(precond_l2e, "recipe_step", without_gamma)
-    assert long_run_error(random_member(family)) > 0.1
+    assert long_run_error(random_member(family), FEW) > 0.1
 
 
 @pytest.mark.optimized
@@ -344,7 +346,7 @@ def test_meta_sgmcmc_keeps_a_gaussian_with_random_weights_and_needs_gamma_for_it
     family = roamax.meta_sgmcmc_family(step_size=0.05)
     assert long_run_error(random_member(family)) < 0.08
     monkeypatch.setattr(meta_sgmcmc, "recipe_step", without_gamma)
-    assert long_run_error(random_member(family)) > 0.5
+    assert long_run_error(random_member(family), FEW) > 0.5
 
 
 @pytest.mark.optimized
