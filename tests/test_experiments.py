@@ -30,7 +30,7 @@ from roamax.paper import (
     transfer,
 )
 from roamax.paper.framework import search
-from roamax.paper.framework.chain import Chain, scores
+from roamax.paper.framework.chain import Chain, Setup, prepare, scores
 from roamax.paper.framework.comparison import Comparison, Value, exceeds, printed
 from roamax.paper.framework.lab import Lab
 from roamax.paper.framework.methods import LEARNED, method
@@ -243,6 +243,18 @@ def test_weights_that_are_missing_leave_their_method_out(folder, tmp_path, monke
     ]
     with pytest.raises(InputError, match="`method` must be"):
         method("L2F", TINY["fashion_mnist"], None, {})
+
+
+@pytest.mark.parametrize("name", ["roam", "cSGMCMC"])
+def test_chains_of_other_lengths_have_other_folders(name, folder, monkeypatch):
+    # Both have cycles of 2,000 steps and ten draws: two per cycle in the longer one.
+    monkeypatch.setenv("ROAMAX_DATA", str(folder))
+    problem = CPU["mnist_mlp"]._replace(task=TINY["fashion_mnist"].task)
+    homes = {
+        prepare(Setup(problem.lasting(2000 * cycles), name, {**TUNED.get(name, {}), "cycles": cycles}), 0, folder)[-1]
+        for cycles in (1, 5)
+    }
+    assert len(homes) == 2
 
 
 def test_every_method_takes_the_same_number_of_gradients(folder, monkeypatch):

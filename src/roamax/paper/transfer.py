@@ -14,7 +14,7 @@ from roamax.paper.framework.lab import Lab, Record, averaged
 from roamax.paper.framework.problems import Problem
 from roamax.paper.framework.results import Findings
 from roamax.paper.framework.search import AXES, is_tuned, search
-from roamax.report.figures import legend, new_figure
+from roamax.report.figures import legend, log_ticks, new_figure
 
 PROBLEMS = ("cifar10", "cifar10_cnn", "fashion_mnist", "mnist_mlp", "cifar10_wide", "imdb", "regression")
 SHIPPED = ("L2E", "roam")
@@ -155,6 +155,7 @@ def curves(lengths: Mapping[str, Sequence[Problem]], rows: Rows) -> Any:
         above.set_title(task, fontsize=9)
         for axis, label in ((above, "minibatch gradients"), (below, "CPU seconds")):
             axis.set(xscale="log", xlabel=label, ylabel="test NLL")
+            log_ticks(axis.xaxis)
     legend(axes[0, 0])
     return figure
 

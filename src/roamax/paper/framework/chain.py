@@ -152,12 +152,7 @@ def prepare(setup: Setup, seed: int, home: Path) -> tuple[TaskSpec, Task, Method
     task = spec.build()
     method = methods.method(setup.name, setup.problem, task, setup.hyper)
     # A hash of everything that determines the draws except the seed: another setting is another folder.
-    sampler, taken = dict(method.sampler.settings), method
-    if sampler.pop("draws_per_cycle", None):
-        # Cyclical chains used to take their draws by thinning; their folders keep those names.
-        sampling_part = sampler["cycle_length"] - round(sampler["exploration_ratio"] * sampler["cycle_length"])
-        taken = method._replace(thinning=sampling_part)
-    settings = [dataclasses.asdict(spec), sampler, *taken[2:], bool(setup.hyper.get("augment"))]
+    settings = [dataclasses.asdict(spec), method.sampler.settings, *method[2:], bool(setup.hyper.get("augment"))]
     settings += [setup.hyper["scale"]] if "scale" in setup.hyper else []
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
     return spec, task, method, home / f"{_slug(spec.data)}-{_slug(method.name)}-{digest}-seed{seed}"
