@@ -344,13 +344,15 @@ def test_arviz_takes_the_draws():
 
 def test_chains_spread_over_devices_are_the_same_chains():
     code = """
-import sys
+import io, sys
 sys.path[:0] = sys.argv[1:]
 import jax, numpy as np
 from test_sampling import run
 from roamax.sampling.chains import _groups
 assert [group.size for group in _groups(5)] == [2, 3]
-np.save(sys.stdout.buffer, run(num_chains=5).positions["theta"])
+found = io.BytesIO()  # NumPy writes to files and buffers, not to pipes
+np.save(found, run(num_chains=5).positions["theta"])
+sys.stdout.buffer.write(found.getvalue())
 """
     command = [sys.executable, "-c", code, str(Path(__file__).parent)]
     result = subprocess.run(command, capture_output=True, check=True, env={**os.environ, "JAX_NUM_CPU_DEVICES": "2"})
