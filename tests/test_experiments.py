@@ -211,6 +211,16 @@ def test_a_queue_shares_chains_says_what_is_left_and_outlives_a_failure(laborato
     assert left[1:] == [0, 0]
 
 
+@pytest.mark.parametrize(("option", "value"), [
+    ("seeds", 0), ("seed", -1), ("draws", 0), ("workers", 0), ("methods", ["Foo"]), ("problems", ["foo"]),
+    ("names", ["foo"]), ("scale", "foo"), ("weights", {"Foo": Path("foo")}),
+])  # fmt: skip
+def test_a_queue_refuses_what_an_experiment_refuses(option, value, tmp_path):
+    with pytest.raises(InputError, match=f"`{option}` must"):
+        run_queue(tmp_path / "new", **{"names": ["cost"], option: value})
+    assert not (tmp_path / "new").exists()
+
+
 @pytest.mark.slow
 def test_exact_chains_that_were_continued_resume(laboratory, tmp_path):
     first, again = (laboratory("regression-1d", tmp_path / name) for name in ("first", "again"))

@@ -9,6 +9,7 @@ import pytest
 
 import roamax
 from faults import jobs
+from roamax import runs
 from roamax.cli import main
 from roamax.host import files
 from roamax.meta.jobs import Job, draw_problem
@@ -78,3 +79,9 @@ def test_versions_and_seed_are_in_every_result(tmp_path, monkeypatch):
         result = files.read_json(path)
         assert result["seed"] == seed, path
         assert {"python", "roamax", "jax", "jaxlib", "numpy"} <= result["versions"].keys(), path
+
+
+def test_the_command_of_a_result_names_no_folder_above_the_working_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["roamax", "sample", "--out", str(tmp_path / "runs" / "a"), "--data", "digits"])
+    assert runs.provenance(0)["command"] == "roamax sample --out runs/a --data digits"

@@ -1,6 +1,7 @@
 """The provenance of results: fingerprints of arrays; command, versions and machine."""
 
 import hashlib
+import os
 import platform
 import sys
 from importlib.metadata import version
@@ -32,8 +33,10 @@ def fingerprint(tree: Any) -> dict[str, Any]:
 def provenance(seed: int) -> dict[str, Any]:
     """Return the command, the seed, the versions and the kind of machine behind a result."""
     packages = ("roamax", "jax", "jaxlib", "numpy")
+    # Where a machine keeps the working folder is nobody's business, and the command works in any other too.
+    words = [word.replace(f"{os.getcwd()}{os.sep}", "") for word in sys.argv[1:]]
     return {
-        "command": " ".join(["roamax", *sys.argv[1:]]),
+        "command": " ".join(["roamax", *words]),
         "seed": seed,
         "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
         "devices": [str(device) for device in jax.local_devices()],

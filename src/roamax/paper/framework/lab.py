@@ -9,12 +9,14 @@ from typing import Any, TypeVar
 import numpy as np
 
 from roamax import data
-from roamax.errors import FileError, InputError, lookup
+from roamax.errors import FileError, InputError, as_seed, lookup, whole
 from roamax.evaluation.compare import Method
 from roamax.evaluation.run import read_predictive
 from roamax.paper.framework import chain
 from roamax.paper.framework.chain import Chain, Setup
 from roamax.paper.framework.comparison import Value
+from roamax.paper.framework.methods import LEARNED
+from roamax.paper.framework.methods import names as method_names
 from roamax.paper.framework.problems import SCALES, Hyper, Problem
 from roamax.parallel.workers import Here, Workers
 from roamax.tasks import Task
@@ -53,9 +55,7 @@ class Lab:
 
     def problems(self, *names: str) -> list[Problem]:
         """Return the problems of the scale whose data are installed, in each length; notes name the others."""
-        known = lookup(SCALES, self.scale, "scale")
-        for name in self.only:
-            lookup(known, name, "problems")
+        known = SCALES[self.scale]
         here = [name for name in names if name in known]
         for name in here:
             if name not in (self.only or names):
@@ -157,6 +157,34 @@ class Lab:
         except FileError as error:
             self.note(str(error))
             return None
+
+
+def make_lab(
+    chains: str | Path,
+    *,
+    scale: str = "cpu",
+    seeds: int = 3,
+    seed: int = 0,
+    weights: Mapping[str, Path] | None = None,
+    problems: Sequence[str] = (),
+    methods: Sequence[str] = (),
+    steps: Sequence[int] = (),
+    draws: int | None = None,
+    progress: bool | None = None,
+) -> Lab:
+    """Check the options of an experiment, as `run_experiment` takes them, and return its environment."""
+    seeds, steps = whole(seeds, "seeds"), [whole(count, "steps") for count in steps]
+    draws = None if draws is None else whole(draws, "draws")
+    as_seed(as_seed(seed) + seeds - 1)
+    known = lookup(SCALES, scale, "scale")
+    for name in problems:
+        lookup(known, name, "problems")
+    for name in weights or {}:
+        lookup(LEARNED, name, "weights")
+    for name in methods:
+        lookup(dict.fromkeys(method_names()), name, "methods")
+    home, all_seeds = Path(chains).absolute(), range(seed, seed + seeds)
+    return Lab(scale, home, all_seeds, weights or {}, progress, problems, methods, steps, draws)
 
 
 def published_hmc() -> tuple[np.ndarray, np.ndarray]:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from roamax import runs
-from roamax.errors import FileError, InputError, lookup
+from roamax.errors import FileError, InputError, lookup, whole
 from roamax.evaluation.compare import step_timer
 from roamax.host.machine import usable_cores
 from roamax.paper.framework import chain
-from roamax.paper.framework.lab import Lab
+from roamax.paper.framework.lab import Lab, make_lab
 from roamax.paper.framework.registry import EXPERIMENTS, run_experiment
 
 ROUNDS = 3
@@ -74,12 +74,6 @@ def run_queue(
     *,
     names: Sequence[str] = (),
     report: Callable[[str], None] = print,
-    scale: str = "cpu",
-    seeds: int = 3,
-    seed: int = 0,
-    problems: Sequence[str] = (),
-    methods: Sequence[str] = (),
-    draws: int | None = None,
     workers: int | None = None,
     **options: Any,
 ) -> dict[str, dict[str, Any]]:
@@ -92,25 +86,20 @@ def run_queue(
         out: The folder for all of it.
         names: The experiments; all if empty.
         report: Called with a line before each experiment, with the hours left, and after one that fails.
-        scale: As in `run_experiment`, like all that follow.
-        seeds: The number of seeds.
-        seed: The first seed.
-        problems: The only problems to run; all if empty.
-        methods: The only methods to run; all if empty.
-        draws: The number of draws per chain; the problems' own if None.
         workers: The number of processes, by default one per core.
-        options: Further arguments of `run_experiment`.
+        options: Further arguments of `run_experiment`: `scale`, `seeds`, `seed`, `weights`, `problems`, `methods`,
+            `draws` and `progress`.
 
     Returns:
         The content of each results.json, by experiment, without those that failed.
     """
     for name in names:
         lookup(EXPERIMENTS, name, "names")
-    home, pace, count = Path(out).absolute(), {}, workers or usable_cores()
-    weights = options.get("weights") or {}
-    lab = Lab(scale, home / "chains", range(seed, seed + seeds), weights, False, problems, methods, draws=draws)
+    home, pace = Path(out).absolute(), {}
+    count = usable_cores() if workers is None else whole(workers, "workers")
+    lab = make_lab(home / "chains", **options)
     asked = {name: chains_of(name, lab, pace) for name in names or EXPERIMENTS}
-    queue = [name for name, chains in asked.items() if chains or not problems]
+    queue = [name for name, chains in asked.items() if chains or not lab.only]
     results: dict[str, dict[str, Any]] = {}
     for place, name in enumerate(queue):
         done = {folder for earlier in queue[:place] for folder in asked[earlier]}
@@ -121,19 +110,7 @@ def run_queue(
             f"about {sum(hours) / count:.1f} hours on {count} cores."
         )
         try:
-            results[name] = run_experiment(
-                name,
-                home / name,
-                scale=scale,
-                chains=lab.runs,
-                seeds=seeds,
-                seed=seed,
-                problems=problems,
-                methods=methods,
-                draws=draws,
-                workers=workers,
-                **options,
-            )
+            results[name] = run_experiment(name, home / name, chains=lab.runs, workers=workers, **options)
         except (InputError, FileError) as error:
             report(f"{name} failed: {error}")
     return results

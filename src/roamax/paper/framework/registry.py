@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from roamax.errors import as_seed, check, lookup, whole
+from roamax.errors import check, lookup
 
 
 class Experiment(NamedTuple):
@@ -91,31 +91,32 @@ def run_experiment(
         The content of its results.json.
     """
     experiment = lookup(EXPERIMENTS, name, "NAME")
-    seeds, steps = whole(seeds, "seeds"), [whole(count, "steps") for count in steps]
-    draws = None if draws is None else whole(draws, "draws")
-    as_seed(as_seed(seed) + seeds - 1)
     takers = ", ".join(key for key, entry in EXPERIMENTS.items() if entry.takes_steps)
     check(not steps or experiment.takes_steps, "steps", f"be given for {takers} only", f"{steps} for {name}")
     from roamax import runs
     from roamax.host import files
-    from roamax.paper.framework.lab import Lab
-    from roamax.paper.framework.methods import LEARNED, names
+    from roamax.paper.framework.lab import Lab, make_lab
     from roamax.paper.framework.results import Findings, write_files
     from roamax.parallel.workers import hired
 
-    for method in weights or {}:
-        lookup(LEARNED, method, "weights")
-    for method in methods:
-        lookup(dict.fromkeys(names()), method, "methods")
     folder = Path(out)
+    lab = make_lab(
+        chains or folder / "chains",
+        scale=scale,
+        seeds=seeds,
+        seed=seed,
+        weights=weights,
+        problems=problems,
+        methods=methods,
+        steps=steps,
+        draws=draws,
+        progress=progress,
+    )
     files.make_folder(folder)
-    kept = Path(chains or folder / "chains").absolute()
     run: Callable[[Lab], Findings] = importlib.import_module(f"roamax.paper.{name.replace('-', '_')}").run
     begun = time.monotonic()
     with hired(engine, address, workers, progress) as at_work:
-        lab = Lab(
-            scale, kept, range(seed, seed + seeds), weights or {}, progress, problems, methods, steps, draws, at_work
-        )
+        lab.workers = at_work
         found = run(lab)
     seconds = time.monotonic() - begun + sum(lab.spared.values()) / at_work.count
     about = {
