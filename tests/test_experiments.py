@@ -34,7 +34,7 @@ from roamax.paper.framework.chain import Chain, Setup, prepare, scores
 from roamax.paper.framework.comparison import Comparison, Value, exceeds, printed
 from roamax.paper.framework.lab import Lab
 from roamax.paper.framework.methods import LEARNED, method
-from roamax.paper.framework.problems import CPU, PAPER, SCALES, Problem
+from roamax.paper.framework.problems import CPU, LONG, PAPER, SCALES, Problem
 from roamax.paper.framework.problems import TUNED as TUNED_SETTINGS
 from roamax.paper.framework.queue import run_queue
 from roamax.paper.framework.registry import EXPERIMENTS, run_experiment
@@ -283,6 +283,13 @@ def test_the_papers_scale_has_the_papers_numbers():
     assert (problem.burn_in, problem.thinning, problem.draws) == (100 * 320, 50 * 320, 100)
     assert problem.hyper["cSGMCMC"]["epsilon_squared"] == 1e-6
     assert PAPER["tiny_imagenet"].draws == 10
+
+
+def test_a_long_run_has_600_epochs_the_papers_settings_and_members_that_share_its_steps():
+    problem = LONG["cifar10"]
+    assert (problem.steps, problem.draws, problem.thinning) == (600 * 640, 100, 5 * 640)
+    assert problem.hyper["cSGMCMC"] == PAPER["cifar10"].hyper["cSGMCMC"]
+    assert problem.hyper["DE"] == {"learning_rate": 0.1, "momentum_decay": 0.1, "weight_decay": 1e-3}
 
 
 ROWS = {

@@ -16,7 +16,7 @@ def _experiments() -> Iterable[str]:
 
 
 Experiment = Annotated[str, tyro.conf.arg(metavar="NAME"), Names(_experiments)]
-Scale = Literal["cpu", "paper"]
+Scale = Literal["cpu", "long", "paper"]
 Count = Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: the problem's)")]
 Folder = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
 
@@ -56,7 +56,8 @@ def experiment(
     Args:
         name: A name that `roamax experiment list` shows.
         out: The folder for results.
-        scale: cpu takes minutes on two cores; paper uses the paper's settings, for accelerators.
+        scale: cpu takes minutes on two cores; long takes hours per chain; paper uses the paper's settings,
+            for accelerators.
         chains: The folder for chains; experiments that share it share chains.
         seeds: Number of seeds, starting from --seed.
         weights: Weights for learned methods, instead of the pretrained ones.
@@ -129,7 +130,8 @@ def run_all(
     Args:
         out: The folder for everything.
         names: Run only these experiments.
-        scale: cpu takes minutes on two cores; paper uses the paper's settings, for accelerators.
+        scale: cpu takes minutes on two cores; long takes hours per chain; paper uses the paper's settings,
+            for accelerators.
         seeds: Number of seeds, starting from --seed.
         problems: Run only these problems, and the experiments that have them.
         methods: Run only these methods, such as L2E.

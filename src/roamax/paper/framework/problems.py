@@ -1,4 +1,4 @@
-"""The problems of the paper at two scales: task, numbers of steps and draws, and each method's hyperparameters.
+"""The problems of the paper at three scales: task, numbers of steps and draws, and each method's hyperparameters.
 
 Hyperparameters are in the paper's terms: `epsilon_squared` is its step size, or `learning_rate` for an optimizer;
 `momentum_decay` is epsilon C (of L2E: C itself); `weight_decay` multiplies |theta|^2 / 2, which is added to the mean
@@ -165,4 +165,24 @@ CPU = {
 """Minutes on two cores: fewer draws, closer together, halved images, a small network. Learned samplers have the
 settings of their cards, the others those of `TUNED`; CIFAR-100 and Tiny-ImageNet have those of CIFAR-10."""
 
-SCALES: dict[str, dict[str, Problem]] = {"cpu": CPU, "paper": PAPER}
+
+
+def _long(name: str) -> Problem:
+    """Return a problem of 600 epochs: 100 of burn-in and 100 draws, 5 epochs apart.
+
+    Settings are those that were searched for at this length, otherwise the paper's, whose runs are eight times as long;
+    learned samplers have those of their cards. A member of an ensemble has its share of the steps.
+    """
+    label, task = CPU[name].label, CPU[name].task
+    assert task.train_size is not None
+    epoch = task.train_size // task.batch_size
+    problem = Problem(label, task, 100 * epoch, 100, 5 * epoch, 10, {}, f"{name}_long")
+    paper = {key: dict(PAPER[name].hyper[key]) for key in ("DE", "cSGMCMC")}
+    del paper["DE"]["epochs"]
+    return problem._replace(hyper=paper | TUNED.get(problem.tuned_as, {}).get(str(problem.steps), {}))
+
+
+LONG = {name: _long(name) for name in ("cifar10", "cifar100")}
+"""Hours per chain on one core: the networks and images of `CPU`, in runs long enough to test the paper's claims."""
+
+SCALES: dict[str, dict[str, Problem]] = {"cpu": CPU, "long": LONG, "paper": PAPER}

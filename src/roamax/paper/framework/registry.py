@@ -73,7 +73,7 @@ def run_experiment(
     Args:
         name: One of `EXPERIMENTS`.
         out: The folder for results.
-        scale: "cpu" or "paper".
+        scale: "cpu", "long" or "paper".
         chains: The folder for chains, `out/chains` by default; experiments that share it share chains.
         seeds: The number of seeds, starting from `seed`.
         seed: The first seed.
