@@ -14,7 +14,7 @@ from roamax.likelihoods import categorical
 from roamax.numerics import trees
 from roamax.posterior import Posterior
 from roamax.samplers.learned import _network
-from roamax.samplers.learned.l2e import DECAYS, WIDTHS, l2e
+from roamax.samplers.learned.l2e import DECAYS, WIDTHS
 from roamax.samplers.sghmc import sghmc
 from roamax.sampling import batches
 from roamax.sampling.draws import Draws
@@ -120,16 +120,12 @@ def test_a_dead_network_is_wrong_wherever_a_guess_is(data):
     np.testing.assert_array_equal(found.error, np.ones((1, 3)))
 
 
-@pytest.mark.parametrize(("name", "batch_size"), [("sghmc", None), ("l2e", 30)])
-def test_step_norms_are_those_of_the_chain_that_sample_runs(name, batch_size, data, monkeypatch):
+@pytest.mark.parametrize("batch_size", [None, 30])
+def test_step_norms_are_those_of_the_chain_that_sample_runs(batch_size, data, monkeypatch):
     monkeypatch.setattr(batches, "WINDOW_INDICES", 2 * len(data[1]))  # windows of two epochs, 10 steps of 30
     data = jax.tree.map(lambda array: array.astype(np.int32) if array.dtype == np.uint8 else array, data)
     posterior = Posterior(categorical(linear), priors.gaussian(variance=1.0), num_data=150)
-    if name == "sghmc":
-        sampler = sghmc(posterior, step_size=0.01, friction=5.0)
-    else:
-        weights = _network.init_mlp(jax.random.key(5), WIDTHS)
-        sampler = l2e(posterior, weights, step_size=0.01, friction=5.0, output_scale=1.0)
+    sampler = sghmc(posterior, step_size=0.01, friction=5.0)
     start = {"w": jnp.zeros((3, 2)), "b": jnp.ones((2,))}
     key, steps = jax.random.key(3), 12
     found = landscape.step_norms(key, sampler, posterior, start, data, num_steps=steps, batch_size=batch_size)

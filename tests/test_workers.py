@@ -91,7 +91,7 @@ def test_workers_end_with_the_process_that_hired_them(number, tmp_path):
         time.sleep(0.1)
 
 
-def test_an_interrupt_during_garbage_collection_is_not_lost():
+def test_an_interrupt_during_garbage_collection_is_not_lost_and_ends_a_sleep():
     heard = []
 
     def collected(phase, info):
@@ -103,8 +103,10 @@ def test_an_interrupt_during_garbage_collection_is_not_lost():
     gc.callbacks.append(collected)
     try:
         gc.collect()
+        begun = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
             time.sleep(10)
+        assert time.monotonic() - begun < 9
     finally:
         gc.callbacks.remove(collected)
         signal.signal(signal.SIGINT, before)

@@ -27,7 +27,7 @@ def training(monkeypatch):
 
 
 CAMPAIGNS = [
-    ("long_sample", 4),
+    ("long_sample", 2),
     pytest.param("long_sample", 50, marks=pytest.mark.slow),
     pytest.param("long_train", 50, marks=pytest.mark.slow),
 ]

@@ -17,10 +17,18 @@ def interrupt(number: int, frame: FrameType | None) -> None:
     callbacks = {getattr(callback, "__code__", None) for callback in gc.callbacks}
     while frame is not None:
         if frame.f_code in callbacks or frame.f_code.co_name == "__del__":
-            threading.Timer(0.01, signal.raise_signal, [number]).start()
+            threading.Timer(0.01, _interrupt_main_thread, [number]).start()
             return
         frame = frame.f_back
     raise KeyboardInterrupt
+
+
+def _interrupt_main_thread(number: int) -> None:
+    # A signal that another thread raises does not wake the main thread from a system call such as a sleep.
+    if hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(threading.main_thread().ident or 0, number)
+    else:
+        signal.raise_signal(number)
 
 
 OURS = (signal.default_int_handler, interrupt)

@@ -166,7 +166,6 @@ CPU = {
 settings of their cards, the others those of `TUNED`; CIFAR-100 and Tiny-ImageNet have those of CIFAR-10."""
 
 
-
 def _long(name: str) -> Problem:
     """Return a problem of 600 epochs: 100 of burn-in and 100 draws, 5 epochs apart.
 
