@@ -258,6 +258,28 @@ def test_kinetic_l2e_moves_by_both_gradients_of_its_kinetic_energy(differentiate
     assert np.max(np.abs(by_theta)) > 0.05
 
 
+def test_kinetic_l2e_in_the_papers_form_is_the_printed_update():
+    settings = {"step_size": 0.1, "friction": 0.7, "temperature": 0.0, "output_scale": 0.5}
+    family = roamax.kinetic_l2e_family(**settings, form="paper")
+    weights, posterior, batch = family.init(jax.random.key(0)), quartic_posterior(), jnp.asarray([1.0, 2.0])
+    theta, r = random_tree(0)["matrix"], random_tree(1)["matrix"]
+    gradient = jax.grad(posterior.energy)(theta, batch)
+
+    def f(theta):
+        return 0.5 * mlp_on(weights, [normalised(theta), normalised(gradient / NUM_DATA)])[0]
+
+    half_square = jax.grad(lambda theta: 0.5 * jnp.sum(f(theta) ** 2))(theta)  # f grad f
+    sampler = family.bind(weights, posterior)
+    state = sampler.init(jax.random.key(1), theta)._replace(momentum=r, step=jnp.ones((), jnp.int32))
+    state, _ = jax.jit(sampler.step)(jax.random.key(2), state, batch)
+    expected = r - 0.1 * (gradient + half_square + 0.7 * (r - f(theta)))
+    np.testing.assert_allclose(state.momentum, expected, atol=1e-5)
+    np.testing.assert_allclose(state.position, theta + 0.1 * (r - f(theta)), atol=1e-5)
+    assert np.max(np.abs(half_square)) > 0.01
+    with pytest.raises(InputError, match="`form` must be a known name; got 'printed': known: consistent, paper"):
+        roamax.kinetic_l2e_family(**settings, form="printed")
+
+
 def check_recipe_step(sampler, diagonals, theta, r, batch, noise_key, step_key, signs=None):
     """Compare a step with the recipe's, in which Gamma is read off whole Jacobians of `diagonals(theta, r)`.
 

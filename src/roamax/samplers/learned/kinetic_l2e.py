@@ -6,6 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from roamax.errors import lookup
 from roamax.numerics import trees
 from roamax.posterior import Posterior
 from roamax.samplers.learned import _network
@@ -35,6 +36,7 @@ def kinetic_l2e(
     temperature: Scalar = 1.0,
     output_scale: Scalar | None = None,
     differentiate_gradient: bool = False,
+    form: str = "consistent",
 ) -> Sampler:
     """Return SGHMC with p(r | theta) = N(f(theta), I), where f is a network applied to every parameter.
 
@@ -57,6 +59,9 @@ def kinetic_l2e(
     gradient as well: `differentiate_gradient=True` accounts for that and is exact. The default treats the gradient as a
     constant, as is usual for learned optimizers, which is cheap, but biased to the extent that f depends on it.
 
+    `form="paper"` is the update as the paper prints it, with J' f in place of grad_theta g and the *old* momentum in
+    the second line. It keeps no known distribution: neither term belongs to the kinetic energy above.
+
     Args:
         posterior: The posterior to sample.
         meta_params: The weights, as in `l2e`.
@@ -67,6 +72,7 @@ def kinetic_l2e(
         output_scale: The factor of f.
         differentiate_gradient: Whether J includes the gradient's dependence on theta, at the cost of a Hessian-vector
             product per step.
+        form: "consistent", the equations above, or "paper".
 
     Returns:
         The sampler.
@@ -77,6 +83,7 @@ def kinetic_l2e(
         **weights.settings(DEFAULTS, step_size=step_size, friction=friction, output_scale=output_scale),
         temperature=temperature,
         differentiate_gradient=differentiate_gradient,
+        form=form,
     )
     return family.bind(weights.meta_params, posterior)
 
@@ -88,6 +95,7 @@ def kinetic_l2e_family(
     temperature: Scalar = 1.0,
     output_scale: Scalar = DEFAULTS["output_scale"],
     differentiate_gradient: bool = False,
+    form: str = "consistent",
 ) -> LearnedSampler:
     """Return the family of `kinetic_l2e` samplers, indexed by their weights, for meta-training.
 
@@ -97,11 +105,13 @@ def kinetic_l2e_family(
         temperature: T; 1 samples the posterior.
         output_scale: The factor of f.
         differentiate_gradient: As in `kinetic_l2e`.
+        form: As in `kinetic_l2e`.
 
     Returns:
         Functions that draw weights, and that bind weights to a posterior.
     """
     scalars = Scalars(step_size=step_size, friction=friction, temperature=temperature, output_scale=output_scale)
+    is_papers = lookup({"consistent": False, "paper": True}, form, "form")
 
     def bind(meta_params: MetaParams, posterior: Posterior) -> Sampler:
         _network.check_mlp(meta_params, WIDTHS, "meta_params")
@@ -122,7 +132,7 @@ def kinetic_l2e_family(
             # f needs a batch, which the start does not have: the first step adds it.
             r = trees.linear((1.0, state.momentum), (jnp.where(state.step == 0, 1.0, 0.0), f))
             velocity = trees.linear((1.0, r), (-1.0, f))
-            (towards_mean,) = pull_back(velocity)
+            (towards_mean,) = pull_back(trees.linear((-1.0, f)) if is_papers else velocity)
             momentum = trees.linear(
                 (1.0, r),
                 (-epsilon, gradient),
@@ -130,13 +140,15 @@ def kinetic_l2e_family(
                 (-epsilon * friction, velocity),
                 (jnp.sqrt(2 * friction * epsilon * temperature), trees.normal_like(key, state.position)),
             )
-            position = trees.linear((1.0, state.position), (epsilon, momentum), (-epsilon, f))
+            position = trees.linear((1.0, state.position), (epsilon, r if is_papers else momentum), (-epsilon, f))
             return KineticL2EState(position, momentum, state.step + 1), Info(energy)
 
         settings = {
             "name": "kinetic_l2e",
             **scalars.settings,
             "differentiate_gradient": differentiate_gradient,
+            # Run folders of before `form` have none.
+            **({"form": form} if is_papers else {}),
             "weights": _network.checksum(meta_params),
         }
         return Sampler(init, step, settings=settings, posterior=posterior)
