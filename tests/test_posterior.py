@@ -91,6 +91,15 @@ def test_noise_differs_between_leaves_and_dtypes():
     assert np.abs(correlation - np.eye(3)).max() < 0.15
 
 
+def test_noise_of_many_leaves_is_drawn_in_one_place():
+    def shifts(count):
+        like = {f"leaf{number}": jnp.zeros(50 + number) for number in range(count)}
+        draw = jax.jit(lambda key: jax.tree.map(jnp.sin, trees.normal_like(key, like)))
+        return draw.lower(jax.random.key(0)).compile().as_text().count("shift-right-logical(")
+
+    assert shifts(6) < 2 * shifts(1), "the generator is not copied into each leaf's program"
+
+
 def test_names_of_leaves_lead_back_to_the_tree():
     tree = {"a/b": 1, "c": {"~d": 2, "e": 3}}
     assert trees.from_named_leaves(trees.named_leaves(tree)) == tree

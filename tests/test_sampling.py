@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax.linen import initializers
 
 import roamax
 from roamax.errors import DivergenceError, FileError, InputError
@@ -358,3 +359,24 @@ sys.stdout.buffer.write(found.getvalue())
     result = subprocess.run(command, capture_output=True, check=True, env={**os.environ, "JAX_NUM_CPU_DEVICES": "2"})
     spread = np.load(io.BytesIO(result.stdout))
     np.testing.assert_allclose(spread, run(num_chains=5).positions["theta"], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.optimized
+def test_initial_positions_in_one_program_have_the_bits_of_single_operations():
+    # Runs that began in an earlier version resume: constants are multiplied in the order of the code.
+    draws = {"normal": initializers.variance_scaling(1.0, "fan_in", "normal"), "cut": initializers.lecun_normal()}
+    keys = chain_keys(jax.random.key(0), 2).position
+
+    def init(key):
+        return {name: draw(key, (30, 20)) for name, draw in draws.items()}
+
+    jax.tree.map(np.testing.assert_array_equal, runner._initial_positions(init, keys), jax.vmap(init)(keys))
+
+
+def test_a_function_that_cannot_be_hashed_draws_positions_too():
+    class Init(dict):
+        def __call__(self, key):
+            return START
+
+    drawn = runner._initial_positions(Init(), chain_keys(jax.random.key(0), 2).position)
+    assert drawn["theta"].shape == (2, 3)

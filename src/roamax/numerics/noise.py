@@ -15,6 +15,8 @@ from roamax.types import Key
 
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = 0x1BD11BDA
+IN_CACHES = 2**21
+"""Up to this many numbers, writing them to memory and reading them again costs next to nothing."""
 
 
 def normal(key: Key, shape: tuple[int, ...], dtype: jnp.dtype) -> jax.Array:
@@ -26,6 +28,18 @@ def normal(key: Key, shape: tuple[int, ...], dtype: jnp.dtype) -> jax.Array:
     words = jax.random.key_data(key)
     high, low = _threefry(words[0], words[1], jnp.zeros(size, jnp.uint32), lax.iota(jnp.uint32, size))
     return _quantile(high ^ low).reshape(shape)
+
+
+def normal_for_many(key: Key, size: int, dtype: jnp.dtype) -> jax.Array:
+    """Draw a vector of which many results will each use a part.
+
+    XLA:CPU would copy the generator into the program of every part, which takes longer to compile and to run. It copies
+    nothing out of a loop, so this is a loop with one turn, whose end the compiler does not see.
+    """
+    if size > IN_CACHES or jax.default_backend() != "cpu":
+        return normal(key, (size,), dtype)
+    one = lax.optimization_barrier(jnp.int32(1))
+    return lax.fori_loop(0, one, lambda turn, _: normal(key, (size,), dtype), jnp.zeros(size, dtype))
 
 
 def _threefry(key0: jax.Array, key1: jax.Array, x0: jax.Array, x1: jax.Array) -> tuple[jax.Array, jax.Array]:

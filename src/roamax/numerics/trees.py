@@ -71,7 +71,9 @@ def normal_like(key: Key, tree: Params) -> Params:
     for index, dtype in enumerate(dict.fromkeys(jnp.result_type(leaf) for leaf in leaves)):
         members = [i for i, leaf in enumerate(leaves) if jnp.result_type(leaf) == dtype]
         sizes = [math.prod(jnp.shape(leaves[i])) for i in members]
-        flat = noise.normal(jax.random.fold_in(key, index), (sum(sizes),), dtype)
+        own_key, total = jax.random.fold_in(key, index), sum(sizes)
+        is_alone = len(members) == 1
+        flat = noise.normal(own_key, (total,), dtype) if is_alone else noise.normal_for_many(own_key, total, dtype)
         start = 0
         for i, count in zip(members, sizes, strict=True):
             drawn[i] = flat[start : start + count].reshape(jnp.shape(leaves[i]))

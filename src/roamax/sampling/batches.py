@@ -93,7 +93,7 @@ class ShuffledEpochs(NamedTuple):
         epoch_steps = self.order_steps
         epochs = max(1, WINDOW_INDICES // self.length)
         start = step - step % (epochs * epoch_steps)
-        orders = _orders(keys, start // epoch_steps + jnp.arange(epochs), self.length)
+        orders = _orders(keys, np.arange(epochs, dtype=np.int32) + np.int32(start // epoch_steps), self.length)
         return Window(start, start + epochs * epoch_steps, (), orders)
 
     def rows(self, per_chain: Any, key: Key, step: jax.Array, start: jax.Array) -> jax.Array:
@@ -294,7 +294,7 @@ def _window_steps(batch_bytes: int) -> int:
 
 
 @partial(jit_quickly, static_argnums=2)
-def _orders(keys: Key, epochs: jax.Array, length: int) -> jax.Array:
+def _orders(keys: Key, epochs: jax.typing.ArrayLike, length: int) -> jax.Array:
     def order(key: Key, epoch: jax.Array) -> jax.Array:
         return jax.random.permutation(jax.random.fold_in(key, epoch), length)
 

@@ -47,8 +47,6 @@ class _Group(NamedTuple):
         """Return a copy on the device of this group's part of a tree with chains along the leading axis."""
         # Always a copy: segments donate their states' buffers, and the caller's arrays must stay valid.
         part = trees.at(tree, self.chains)
-        if self.device is None:
-            return jax.tree.map(jnp.array, part)
         return jax.device_put(part, self.device, may_alias=False)
 
 

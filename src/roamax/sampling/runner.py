@@ -4,7 +4,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from roamax.host.interrupts import noted_interrupts
 from roamax.host.machine import check_not_forked
 from roamax.host.progress import Report, progress_bar
 from roamax.numerics import trees
+from roamax.numerics.quick import jit_quickly
 from roamax.runs import Checkpoint, numbered_leaves
 from roamax.sampling.batches import BatchSource, batch_source
 from roamax.sampling.chains import ChainKeys, Chains, chain_keys
@@ -301,6 +302,19 @@ def _warn_of_num_data(sampler: Sampler, data: Any, batch_size: int | None) -> No
         warnings.warn(message, NumDataWarning, stacklevel=3)
 
 
+def _drawing(init: Callable[[Key], Params]) -> Callable[[Key], Params]:
+    """Return the compiled function that draws a position per key: operation by operation, it is many small programs."""
+    try:
+        return _compiled_drawing(init)
+    except TypeError:  # Not hashable.
+        return jax.vmap(init)
+
+
+@lru_cache(maxsize=64)
+def _compiled_drawing(init: Callable[[Key], Params]) -> Callable[[Key], Params]:
+    return jit_quickly(jax.vmap(init), floats=True)
+
+
 def _initial_positions(init_position: Params | Callable[[Key], Params] | Draws, keys: Key) -> Params:
     if isinstance(init_position, Draws):
         chains = init_position.num_chains
@@ -309,7 +323,7 @@ def _initial_positions(init_position: Params | Callable[[Key], Params] | Draws, 
         last = [init_position[chain, init_position.num_samples - 1] for chain in range(chains)]
         positions = jax.tree.map(jnp.asarray, trees.stack(last))
     elif callable(init_position):
-        positions = jax.vmap(init_position)(keys)
+        positions = _drawing(init_position)(keys)
     else:
         positions = jax.tree.map(
             lambda leaf: jnp.broadcast_to(jnp.asarray(leaf), (len(keys), *jnp.shape(leaf))), init_position

@@ -19,6 +19,7 @@ from roamax.errors import DivergenceError, check, finite, whole
 from roamax.host.machine import cache_programs
 from roamax.models import Model
 from roamax.numerics import trees
+from roamax.numerics.quick import jit_quickly
 from roamax.posterior import Posterior
 from roamax.samplers import registry
 from roamax.sampling.draws import Draws
@@ -158,7 +159,7 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
             type(self).__name__, self._network(), train, train, train, log_prior=log_prior, batch_size=batch_size
         )
         seed = check_random_state(self.random_state).randint(2**31 - 1)
-        key = jax.random.fold_in(jax.random.key(seed), 0 if before is None else before.num_samples)
+        key = _key_of(np.int32(seed), np.int32(0 if before is None else before.num_samples))
         options = self._sampler_options()
         cache_programs()
         problem = _Problem(task, rows, None if callable(prior) else float(prior))
@@ -297,6 +298,11 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
     @abstractmethod
     def _take_target_facts(self, facts: Mapping[str, Any]) -> None:
         """Restore the result of `_target_facts`."""
+
+
+@jit_quickly
+def _key_of(seed: Any, number: Any) -> Key:
+    return jax.random.fold_in(jax.random.key(seed), number)
 
 
 class _Problem(NamedTuple):

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from roamax import likelihoods, priors
 from roamax.errors import check, whole
@@ -109,7 +110,8 @@ def _check_classes(targets: Mapping[str, jax.Array], logits: Any) -> None:
     check(getattr(logits, "ndim", None) == 2, "model", rule, shapes)
     for name, y in targets.items():
         check(y.ndim == 1, name, "hold one label per example, shape (n,)", y.shape)
-        low, high = int(y.min()), int(y.max())
+        labels = np.asarray(y)
+        low, high = int(labels.min()), int(labels.max())
         classes = logits.shape[1]
         check(low >= 0 and high < classes, name, f"hold labels in [0, {classes})", low if low < 0 else high)
 
