@@ -18,7 +18,7 @@ from roamax.cli import print_warning
 from roamax.errors import CardWarning, FileError, InputError
 from roamax.evaluation import diagnostics, targets
 from roamax.evaluation.stationarity import long_run
-from roamax.host import files
+from roamax.host import files, native
 from roamax.numerics import noise, trees
 from roamax.pretrained import cards
 from roamax.samplers.learned import _kernel, _network, meta_sgmcmc, precond_l2e
@@ -90,9 +90,21 @@ class NumpyL2E:
         self.theta = self.theta + STEP_SIZE * beta
 
 
-@pytest.mark.parametrize(("passes", "written_out"), [(1, False), (2, False), (1, True), (2, True)])
-def test_l2e_is_its_equations(passes, written_out, monkeypatch):
-    monkeypatch.setattr(_kernel, "SMALL", 0 if written_out else 10**9)
+WAYS = {"products": 1e-5, "written out": 1e-5, "native": 1e-4}
+"""The ways to compute the network, and how near they come to each other: the native one rounds a layer to 13 bits."""
+
+
+def compute(monkeypatch, way):
+    """Compute the network in one way only; skip the test if that needs a compiler that is not there."""
+    if way == "native" and not native.has_function(_kernel.FUNCTION, _kernel.SOURCE):
+        pytest.skip("there is no C++ compiler")
+    monkeypatch.setattr(_kernel, "SMALL", 10**9 if way == "products" else 0)
+    monkeypatch.setattr(_kernel, "has_function", lambda *_: way == "native")
+
+
+@pytest.mark.parametrize(("passes", "way"), [(passes, way) for passes in (1, 2) for way in WAYS])
+def test_l2e_is_its_equations(passes, way, monkeypatch):
+    compute(monkeypatch, way)
     family = roamax.l2e_family(
         step_size=STEP_SIZE, friction=FRICTION, temperature=TEMPERATURE, output_scale=OUTPUT_SCALE, passes=passes
     )
@@ -111,8 +123,8 @@ def test_l2e_is_its_equations(passes, written_out, monkeypatch):
             reference.step(batch, np.asarray(noise[name]))
     momentum = layout.unpack(state.momentum)
     for name, reference in expected.items():
-        np.testing.assert_allclose(state.position[name], reference.theta, atol=1e-5)
-        np.testing.assert_allclose(momentum[name], reference.r, atol=1e-5)
+        np.testing.assert_allclose(state.position[name], reference.theta, atol=WAYS[way])
+        np.testing.assert_allclose(momentum[name], reference.r, atol=WAYS[way])
         if name != "empty":
             assert np.max(np.abs(reference.theta - theta[name])) > 1e-3
 
@@ -169,11 +181,12 @@ def test_l2e_with_the_gradient_of_a_quadratic_kinetic_energy_is_sghmc(monkeypatc
     assert long_run_error(make_l2e) < 0.03
 
 
-def test_the_written_out_network_is_the_plain_one_alone_in_chains_and_in_populations(monkeypatch):
+@pytest.mark.parametrize("way", ["written out", "native"])
+def test_a_fused_network_is_the_plain_one_alone_in_chains_and_in_populations(way, monkeypatch):
     keys = jax.random.split(jax.random.key(0), 4)
     weights = jax.vmap(lambda key: _network.init_mlp(key, (4, 3, 2)))(keys)
-    single, several = jax.random.normal(keys[0], (4, 2, 64)), jax.random.normal(keys[1], (4, 3, 2, 64))
-    inputs = _kernel.Inputs([single, several], jax.random.normal(keys[2], (4, 4, 2)), [single, -single])
+    single, several = jax.random.normal(keys[0], (4, 7, 64)), jax.random.normal(keys[1], (4, 3, 7, 64))
+    inputs = _kernel.Inputs([single, several], jax.random.normal(keys[2], (4, 4, 7)), [single, -single])
     first_weights, first_inputs = (jax.tree.map(lambda x: x[0], tree) for tree in (weights, inputs))
     copies = jax.tree.map(lambda w: jnp.stack([w] * 4), first_weights)
     step = jnp.arange(4)
@@ -181,10 +194,11 @@ def test_the_written_out_network_is_the_plain_one_alone_in_chains_and_in_populat
     def gradient(weights):
         return jax.grad(lambda w: jnp.sum(_kernel.apply_to_groups(w, first_inputs, step[0])[1]))(weights)
 
+    compute(monkeypatch, "products")
     population = jax.jit(jax.vmap(_kernel.apply_to_groups))
     expected, expected_chains = population(weights, inputs, step), population(copies, inputs, step)
     expected_gradient = gradient(first_weights)
-    monkeypatch.setattr(_kernel, "SMALL", 0)
+    compute(monkeypatch, way)
     found = jax.jit(jax.vmap(_kernel.apply_to_groups))(weights, inputs, step)
     chains = jax.jit(jax.vmap(_kernel.apply_to_groups, in_axes=(None, 0, 0)))(first_weights, inputs, step)
     alone = jax.jit(_kernel.apply_to_groups)(first_weights, first_inputs, step[0])
@@ -193,6 +207,37 @@ def test_the_written_out_network_is_the_plain_one_alone_in_chains_and_in_populat
         np.testing.assert_allclose(chains[output], expected_chains[output], atol=1e-5)
         np.testing.assert_allclose(alone[output], expected_chains[output][0], atol=1e-5)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), gradient(first_weights), expected_gradient)
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_the_native_network_rounds_by_less_than_a_thousandth_and_keeps_non_finite_numbers(outputs, monkeypatch):
+    shipped = pretrained.load("l2e").meta_params
+    weights = shipped | {"layer2": {name: leaf[..., :outputs] for name, leaf in shipped["layer2"].items()}}
+    weights = _network.cast(weights, jnp.float32)
+    rng = np.random.default_rng(0)
+    # Groups of 4 each are a thread's turn, and the last has fewer. In one group all features are tiny, in one large.
+    features = rng.standard_normal((9, 41, 64)).astype(np.float32)
+    features[:, 7:9] *= np.array([1e-6, 1e6], np.float32)[:, None]
+    bases = [jnp.zeros((41, 64))] * outputs
+
+    def run(features, weights=weights):
+        inputs = _kernel.Inputs([features[0], features[1:]], jnp.ones((9, 41)), bases)
+        return np.stack(jax.jit(lambda *args: _kernel.apply_to_groups(*args))(weights, inputs, jnp.asarray(0)))
+
+    compute(monkeypatch, "products")
+    expected = run(features)
+    compute(monkeypatch, "native")
+    found = run(features)
+    assert (found != expected).any()
+    sizes = np.sqrt(np.mean(expected**2, axis=-1, keepdims=True))
+    assert np.max(np.abs(found - expected) / sizes) < 5e-4
+    unknown = weights | {"layer1": {**weights["layer1"], "w": weights["layer1"]["w"].at[3, 4].set(jnp.nan)}}
+    assert np.isnan(run(features, unknown)).all()
+    features[3, 2, 5], features[4, 40, 63] = np.nan, np.inf
+    spoiled = run(features)
+    assert np.isnan(spoiled[:, 2, 5]).all()
+    assert not np.isfinite(spoiled[:, 40, 63]).any()
+    assert np.isfinite(spoiled).sum() == spoiled.size - 2 * outputs
 
 
 def test_groups_keep_each_tensor_apart():

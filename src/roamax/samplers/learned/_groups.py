@@ -75,11 +75,13 @@ class Groups:
 
     def pack(self, tree: Params) -> jax.Array:
         """Return the scalars of a tree as an array (groups, 64)."""
-        parts = [jnp.zeros(0, self.dtype)]
+        flat, start = jax.lax.optimization_barrier(jnp.zeros(math.prod(self.shape), self.dtype)), 0
+        # Not one concatenation: XLA:CPU fuses it into a loop that reads all leaves at each place, most of them out of
+        # bounds by masked loads, which on some processors take 100 ns each.
         for leaf, size in zip(jax.tree.leaves(tree), self.sizes, strict=True):
-            parts.append(jnp.pad(jnp.ravel(leaf).astype(self.dtype), (0, -size % GROUP)))
-        filling = math.prod(self.shape) - sum(part.size for part in parts)
-        return self.spread(self._whole(jnp.concatenate([*parts, jnp.zeros(filling, self.dtype)])).reshape(self.shape))
+            flat = jax.lax.dynamic_update_slice(flat, jnp.ravel(leaf).astype(self.dtype), (start,))
+            start += size + -size % GROUP
+        return self.spread(self._whole(flat).reshape(self.shape))
 
     def unpack(self, groups: jax.Array) -> Params:
         """Invert `pack`; the padding is dropped."""

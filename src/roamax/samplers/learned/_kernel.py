@@ -2,17 +2,23 @@
 
 import functools
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
+from jax.sharding import Mesh, PartitionSpec
 
+from roamax.host.native import has_function
 from roamax.samplers.learned._network import apply_mlp
 from roamax.types import MetaParams
 
 SMALL = 2**13
-"""Up to this many parameters, matrix products are as fast, and far quicker to compile."""
+"""Up to this many parameters, matrix products take as long as a network written out, and far less to compile. They are
+also how a population of small networks runs, all members at once."""
+FUNCTION, SOURCE = "roamax_mlp", Path(__file__).with_suffix(".cc")
+"""The MLP in C++."""
 
 
 class Inputs(NamedTuple):
@@ -26,24 +32,43 @@ class Inputs(NamedTuple):
     """One array (groups, 64) per output, of which there are one or two."""
 
 
+def apply_to_shares(mesh: Mesh | None, weights: MetaParams, inputs: Inputs, step: jax.Array) -> tuple[jax.Array, ...]:
+    """Return `apply_to_groups`, computed by each device of a mesh for its share of the groups.
+
+    XLA cannot split a function that it did not compile, and would have every device compute all groups.
+    """
+    if mesh is None:
+        return apply_to_groups(weights, inputs, step)
+    groups, everywhere = mesh.axis_names, PartitionSpec()
+    features = [PartitionSpec(*[None] * (feature.ndim - 2), groups) for feature in inputs.features]
+    bases = [PartitionSpec(groups)] * len(inputs.bases)
+    shares = Inputs(features, PartitionSpec(None, groups), bases)
+    in_specs = everywhere, shares, everywhere
+    run = jax.shard_map(apply_to_groups, mesh=mesh, in_specs=in_specs, out_specs=tuple(bases), check_vma=False)
+    return run(weights, inputs, step)
+
+
 @jax.custom_jvp
 def apply_to_groups(weights: MetaParams, inputs: Inputs, step: jax.Array) -> tuple[jax.Array, ...]:
     """Return base + output, (groups, 64), for each of the one or two outputs of an MLP on scaled features.
 
     `step` is any number >= 0 that is known at run time only. On a CPU, multiplying a 32 x 32 matrix by a long, thin one
-    spends more time on moving hidden units through memory than on arithmetic. So for a large tree the MLP is written
-    out in scalar operations, and the hidden units of a parameter stay in the core's registers and cache. Derivatives
-    are those of the version with matrix products.
+    spends more time on moving hidden units through memory than on arithmetic. So a function in C++ keeps the hidden
+    units of a few parameters in the core's registers and cache. Without a compiler, the MLP of a large tree is written
+    out in scalar operations, which XLA fuses into one loop. Derivatives are those of the version with matrix products.
     """
-    if inputs.bases[0].size <= SMALL or jax.default_backend() != "cpu":
+    if jax.default_backend() != "cpu" or (inputs.bases[0].size <= SMALL and not _is_native(inputs)):
         return _with_products(weights, inputs)
-    output = _written_out(weights, inputs, step)
-    return (output.real, output.imag) if len(inputs.bases) == 2 else (output,)
+    return _fused(weights, inputs, step)
 
 
 @apply_to_groups.defjvp
 def _(primals, tangents):
     return jax.jvp(_with_products, primals[:2], tangents[:2])
+
+
+def _is_native(inputs: Inputs) -> bool:
+    return inputs.bases[0].dtype == jnp.float32 and has_function(FUNCTION, SOURCE)
 
 
 def _with_products(weights: MetaParams, inputs: Inputs) -> tuple[jax.Array, ...]:
@@ -52,26 +77,34 @@ def _with_products(weights: MetaParams, inputs: Inputs) -> tuple[jax.Array, ...]
 
 
 @custom_vmap
-def _written_out(weights: MetaParams, inputs: Inputs, step: jax.Array) -> jax.Array:
+def _fused(weights: MetaParams, inputs: Inputs, step: jax.Array) -> tuple[jax.Array, ...]:
+    if _is_native(inputs):
+        layers = [weights[f"layer{i}"][name] for i in range(len(weights)) for name in ("w", "b")]
+        results = tuple(jax.ShapeDtypeStruct(base.shape, base.dtype) for base in inputs.bases)
+        return tuple(jax.ffi.ffi_call(FUNCTION, results)(*inputs.features, inputs.scales, *inputs.bases, *layers))
     # XLA would fuse the kernel into each consumer of its result and so compute it several times. A branch on a
     # condition known only at run time is compiled separately.
-    output = jax.eval_shape(_kernel, weights, inputs)
-    return jax.lax.cond(step >= 0, _kernel, lambda *_: jnp.zeros(output.shape, output.dtype), weights, inputs)
+    shape = jax.eval_shape(_written_out, weights, inputs)
+    output = jax.lax.cond(step >= 0, _written_out, lambda *_: jnp.zeros(shape.shape, shape.dtype), weights, inputs)
+    return (output.real, output.imag) if len(inputs.bases) == 2 else (output,)
 
 
-@_written_out.def_vmap
+@_fused.def_vmap
 def _(axis_size, in_batched, weights, inputs, step):
     def spread(x: jax.Array, is_batched: bool) -> jax.Array:
         return x if is_batched else jnp.broadcast_to(x, (axis_size, *x.shape))
 
     inputs, step = jax.tree.map(spread, inputs, in_batched[1]), jnp.max(step)
+    are_batched = (True,) * len(inputs.bases)
     if any(jax.tree.leaves(in_batched[0])):
         weights = jax.tree.map(spread, weights, in_batched[0])
-        return jax.lax.map(lambda member: _written_out(*member, step), (weights, inputs)), True
+        if inputs.bases[0][0].size <= SMALL:
+            return jax.vmap(_with_products)(weights, inputs), are_batched
+        return jax.lax.map(lambda member: _fused(*member, step), (weights, inputs)), are_batched
     # Chains that share weights are just more groups.
     features, bases = ([_chains_as_groups(x, -2) for x in arrays] for arrays in (inputs.features, inputs.bases))
-    output = _written_out(weights, Inputs(features, _chains_as_groups(inputs.scales, -1), bases), step)
-    return output.reshape(axis_size, -1, output.shape[-1]), True
+    outputs = _fused(weights, Inputs(features, _chains_as_groups(inputs.scales, -1), bases), step)
+    return tuple(output.reshape(axis_size, -1, output.shape[-1]) for output in outputs), are_batched
 
 
 def _chains_as_groups(x: jax.Array, axis: int) -> jax.Array:
@@ -81,7 +114,7 @@ def _chains_as_groups(x: jax.Array, axis: int) -> jax.Array:
     return jnp.moveaxis(x, 0, axis - 1).reshape(shape)
 
 
-def _kernel(weights: MetaParams, inputs: Inputs) -> jax.Array:
+def _written_out(weights: MetaParams, inputs: Inputs) -> jax.Array:
     """Compute the MLP in elementwise arithmetic alone, which XLA fuses into one loop over all cores.
 
     Such a loop has a single result, so two outputs become the parts of a complex number.

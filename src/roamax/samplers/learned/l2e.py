@@ -179,6 +179,6 @@ def _bound_network(
         mix = output_scale * jnp.array([[move.of_alpha for move in moves], [move.of_beta for move in moves]])
         mixed = {name: weights["layer2"][name] @ mix for name in ("w", "b")}
         inputs = _kernel.Inputs([mean_gradient, theta, r, averages], scales, [move.base for move in moves])
-        return _kernel.apply_to_groups(weights | {"layer2": mixed}, inputs, state.step)
+        return _kernel.apply_to_shares(layout.mesh, weights | {"layer2": mixed}, inputs, state.step)
 
     return averages, network
