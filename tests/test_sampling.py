@@ -361,6 +361,23 @@ sys.stdout.buffer.write(found.getvalue())
     np.testing.assert_allclose(spread, run(num_chains=5).positions["theta"], rtol=1e-4, atol=1e-5)
 
 
+def test_as_many_inputs_at_once_as_fit_the_caches():
+    seen = []
+
+    @jax.jit
+    def wide(params, x):
+        seen.append(x.shape)
+        # An array of 4 kB per input, and a larger one of the parameters alone.
+        return jnp.tanh(x @ jnp.outer(params, params)[:1]).reshape(len(x), 2, -1).sum(axis=2)
+
+    x = np.zeros((5000, 1))
+    assert roamax.predict(wide, [jnp.ones(1000)], x).shape == (5000, 2)
+    assert {shape[0] for shape in seen} == {2, 3, 1024}, "and not the 1625 that fit in 6.5 MB"
+    assert roamax.predict(lambda params, x: x @ params, [jnp.ones((1, 2))], x, batch_size=5000).shape == (5000, 2)
+    with pytest.raises(InputError, match="`batch_size` must be a whole number >= 1; got 0"):
+        roamax.predict(wide, [jnp.ones(1000)], x, batch_size=0)
+
+
 @pytest.mark.optimized
 def test_initial_positions_in_one_program_have_the_bits_of_single_operations():
     # Runs that began in an earlier version resume: constants are multiplied in the order of the code.

@@ -8,17 +8,21 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import ClosedJaxpr
 
 from roamax.errors import check, whole
 from roamax.host.machine import check_not_forked
 from roamax.likelihoods import gaussian
 from roamax.numerics import trees
+from roamax.numerics.programs import inner_programs
 from roamax.sampling.draws import Draws
 from roamax.types import Params
 
 ApplyFn = Callable[[Params, Any], Any]
 BATCH_SIZE = 2048
-"""The default number of inputs that go through the network at once: keeps two cores busy, suits a deep network."""
+"""The most inputs that go through the network at once, unless the caller says how many."""
+CACHE_BYTES = 6_500_000
+"""On CPUs, the default batch's largest array is at most this long; longer ones take up to five times the time."""
 
 
 class Normal(NamedTuple):
@@ -31,7 +35,7 @@ class Normal(NamedTuple):
     std: Any
 
 
-def predict(apply_fn: ApplyFn, draws: Draws | Iterable[Params], x: Any, *, batch_size: int = BATCH_SIZE) -> Any:
+def predict(apply_fn: ApplyFn, draws: Draws | Iterable[Params], x: Any, *, batch_size: int | None = None) -> Any:
     """Compute the posterior predictive at inputs `x`, an average over all draws of all chains.
 
     Apart from the result, memory depends neither on the number of draws nor on that of inputs; each draw is read once.
@@ -40,7 +44,7 @@ def predict(apply_fn: ApplyFn, draws: Draws | Iterable[Params], x: Any, *, batch
         apply_fn: The network, `apply_fn(params, x)`, which returns logits, or a pair of a mean and a scale.
         draws: The draws, or any iterable of parameters.
         x: The inputs, an array or a pytree of arrays with a common leading length.
-        batch_size: The number of inputs that go through the network at once.
+        batch_size: The number of inputs that go through the network at once; None for one that suits the network.
 
     Returns:
         For logits, the mean of their softmax, an array (inputs, classes). For a mean and a scale, a `Normal`: by the
@@ -48,11 +52,12 @@ def predict(apply_fn: ApplyFn, draws: Draws | Iterable[Params], x: Any, *, batch
     """
     totals: list[Any] | None = None
     count = 0
-    batches = _batches(x, batch_size)
+    batches = []
     for params in draws:
         params = jax.device_put(params)
         count += 1
         if totals is None:
+            batches = _batches(x, _size(batch_size, apply_fn, params, x))
             totals = [_begin(apply_fn, params, batch) for batch in batches]
         else:
             totals = [_add(apply_fn, params, batch, total, count) for batch, total in zip(batches, totals, strict=True)]
@@ -66,7 +71,7 @@ def predict(apply_fn: ApplyFn, draws: Draws | Iterable[Params], x: Any, *, batch
 
 
 def predict_draws(
-    apply_fn: ApplyFn, draws: Draws | Iterable[Params], x: Any, *, batch_size: int = BATCH_SIZE
+    apply_fn: ApplyFn, draws: Draws | Iterable[Params], x: Any, *, batch_size: int | None = None
 ) -> np.ndarray:
     """Compute the log-probabilities of each draw, for metrics that compare draws.
 
@@ -74,17 +79,16 @@ def predict_draws(
         apply_fn: The network, `apply_fn(params, x)`, which returns logits.
         draws: The draws, or any iterable of parameters.
         x: The inputs, an array or a pytree of arrays with a common leading length.
-        batch_size: The number of inputs that go through the network at once.
+        batch_size: The number of inputs that go through the network at once; None for one that suits the network.
 
     Returns:
         An array (draws of all chains, inputs, classes).
     """
     length = trees.leading_length(x, "x")
-    batches = _batches(x, batch_size)
-    rows = [
-        np.concatenate([np.asarray(_log_probs(apply_fn, params, batch)) for batch in batches])[:length]
-        for params in draws
-    ]
+    rows, batches = [], []
+    for params in draws:
+        batches = batches or _batches(x, _size(batch_size, apply_fn, params, x))
+        rows.append(np.concatenate([np.asarray(_log_probs(apply_fn, params, batch)) for batch in batches])[:length])
     check(len(rows) > 0, "draws", "hold at least one draw", "none")
     return np.stack(rows)
 
@@ -95,14 +99,18 @@ class MixtureNLL:
     In nats, summed over the outputs of an example, and streamed: memory does not depend on the number of draws.
     """
 
-    def __init__(self, apply_fn: ApplyFn, x: Any, y: Any, *, batch_size: int = BATCH_SIZE):
-        self._apply_fn, self._batches = apply_fn, _batches((x, y), batch_size)
+    def __init__(self, apply_fn: ApplyFn, x: Any, y: Any, *, batch_size: int | None = None):
+        self._apply_fn, self._data, self._batch_size = apply_fn, (x, y), batch_size
+        self._batches: list[Any] = []
         self._totals: list[jax.Array] = []
         self._count, self._length = 0, trees.leading_length(x, "x")
 
     def watch(self, draws: Iterable[Params]) -> Iterator[Params]:
         """Yield the draws, and add each to the mixture: who reads them for another purpose need not read them twice."""
         for params in draws:
+            if not self._batches:
+                size = _size(self._batch_size, self._apply_fn, params, self._data[0])
+                self._batches = _batches(self._data, size)
             densities = [_log_density(self._apply_fn, params, batch) for batch in self._batches]
             pairs = zip(self._totals, densities, strict=True)
             self._totals = [jnp.logaddexp(*pair) for pair in pairs] if self._count else densities
@@ -118,7 +126,7 @@ class MixtureNLL:
 
 
 def mixture_nll(
-    apply_fn: ApplyFn, draws: Draws | Iterable[Params], x: Any, y: Any, *, batch_size: int = BATCH_SIZE
+    apply_fn: ApplyFn, draws: Draws | Iterable[Params], x: Any, y: Any, *, batch_size: int | None = None
 ) -> float:
     """Compute the NLL of real targets under the mixture over draws, in nats.
 
@@ -127,7 +135,7 @@ def mixture_nll(
         draws: The draws, or any iterable of parameters.
         x: The inputs, an array or a pytree of arrays with one leading length.
         y: The targets.
-        batch_size: The number of inputs that go through the network at once.
+        batch_size: The number of inputs that go through the network at once; None for one that suits the network.
 
     Returns:
         The mean over examples of -log (1/D) sum_d N(y | mean_d, scale_d^2).
@@ -138,10 +146,39 @@ def mixture_nll(
     return mixture.value
 
 
+def _size(batch_size: int | None, apply_fn: ApplyFn, params: Params, x: Any) -> int:
+    """Return a batch size: the caller's, or one with which the network's largest array fits the caches of a CPU."""
+    if batch_size is not None:
+        return whole(batch_size, "batch_size")
+    if jax.default_backend() != "cpu":
+        return BATCH_SIZE
+    # What grows with the number of inputs: a network may also compute with its parameters alone.
+    two, three = (_array_bytes(apply_fn, params, x, count) for count in (2, 3))
+    each = max(more - fewer for fewer, more in zip(two, three, strict=False))
+    fit = max(1, CACHE_BYTES // max(1, each))
+    return min(BATCH_SIZE, 2 ** (fit.bit_length() - 1))
+
+
+def _array_bytes(apply_fn: ApplyFn, params: Params, x: Any, count: int) -> list[int]:
+    """Return the length of each array that a network takes or computes, at `count` inputs."""
+    dtype_of = jax.dtypes.canonicalize_dtype
+    inputs = jax.tree.map(lambda array: jax.ShapeDtypeStruct((count, *array.shape[1:]), dtype_of(array.dtype)), x)
+    program = _outputs.trace(apply_fn, params, inputs).jaxpr
+    return [variable.aval.size * variable.aval.dtype.itemsize for variable in _variables(program)]
+
+
+def _variables(program: ClosedJaxpr) -> Iterator[Any]:
+    """Yield what a program, and all programs in it, take and compute."""
+    yield from program.jaxpr.invars
+    for equation in program.jaxpr.eqns:
+        yield from equation.outvars
+        for inner in inner_programs(equation):
+            yield from _variables(inner)
+
+
 def _batches(x: Any, batch_size: int) -> list[Any]:
     """Split inputs into batches of one size, the last padded with its last row, so that one program serves all."""
     check_not_forked()
-    batch_size = whole(batch_size, "batch_size")
     length = trees.leading_length(x, "x")
     size = min(batch_size, length)
 
@@ -167,6 +204,11 @@ class _Moments(NamedTuple):
     """The sum of squared distances to that mean."""
     noise: jax.Array
     """The mean of the squared scales."""
+
+
+@partial(jax.jit, static_argnums=0)
+def _outputs(apply_fn: ApplyFn, params: Params, x: Any) -> Any:
+    return apply_fn(params, x)
 
 
 @partial(jax.jit, static_argnums=0)

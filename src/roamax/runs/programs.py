@@ -8,9 +8,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import ClosedJaxpr, Jaxpr
+from jax.extend.core import ClosedJaxpr
 
 from roamax.host import files
+from roamax.numerics.programs import inner_programs
 from roamax.runs.provenance import fingerprint
 from roamax.schedules import Described
 from roamax.types import Batch, Params, Sampler
@@ -58,12 +59,8 @@ def _constants(traced: ClosedJaxpr) -> Iterator[Any]:
     """Yield the constants of a program and of all programs in it."""
     yield from traced.consts
     for equation in traced.jaxpr.eqns:
-        for value in equation.params.values():
-            for part in value if isinstance(value, tuple | list) else (value,):
-                if isinstance(part, Jaxpr):
-                    yield from _constants(ClosedJaxpr(part, ()))
-                elif isinstance(part, ClosedJaxpr):
-                    yield from _constants(part)
+        for inner in inner_programs(equation):
+            yield from _constants(inner)
 
 
 def _plain(constant: Any) -> Any:

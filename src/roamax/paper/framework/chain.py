@@ -22,7 +22,7 @@ from roamax.errors import DivergenceError, InputError, shaped
 from roamax.evaluation import metrics
 from roamax.evaluation.compare import Method
 from roamax.evaluation.evaluate import space
-from roamax.evaluation.predict import BATCH_SIZE, mixture_nll, predict, predict_draws
+from roamax.evaluation.predict import mixture_nll, predict, predict_draws
 from roamax.evaluation.score import score
 from roamax.host import files
 from roamax.paper.framework import methods
@@ -32,9 +32,6 @@ from roamax.sampling.draws import Draws
 from roamax.sampling.runner import sample
 from roamax.tasks import Task, TaskSpec
 
-CORE_BATCH_SIZE = 128
-"""The number of inputs that go through a network at once on CPU: on one core, batches that fit its cache are up to four
-times as fast."""
 CHAINS_IN_MEMORY = 16
 """The number of chains after which caches are cleared: each compiles its own programs, and the system limits how many a
 process can map."""
@@ -77,7 +74,7 @@ class Chain(NamedTuple):
         path = self.folder / "predictions.safetensors"
         if not path.exists():
             begun = time.monotonic()
-            log_probs = predict_draws(self.task.apply, self.draws, self.task.test[0], batch_size=_batch_size())
+            log_probs = predict_draws(self.task.apply, self.draws, self.task.test[0])
             arrays = {"log_probs": log_probs, "seconds": np.asarray(time.monotonic() - begun)}
             files.write_bytes(path, files.pack_tensors(arrays))
             self.spared[path] = 0.0
@@ -91,7 +88,7 @@ class Chain(NamedTuple):
         path = self.folder / "space.json"
         if not path.exists():
             begun = time.monotonic()
-            record = space(self.task, self.draws, batch_size=_batch_size())
+            record = space(self.task, self.draws)
             files.write_json(path, {**record, "seconds": time.monotonic() - begun})
             self.spared[path] = 0.0
         record = shaped(files.read_json(path), {"cosine": [list], "seconds?": float}, path, "Remove it.")
@@ -112,13 +109,13 @@ class Chain(NamedTuple):
 
     def predict(self, x: Any) -> Any:
         """Compute the averaged prediction at other inputs."""
-        return predict(self.task.apply, self.draws, x, batch_size=_batch_size())
+        return predict(self.task.apply, self.draws, x)
 
     def validation_nll(self) -> float:
         """Compute the NLL of the averaged prediction on validation data, the target of tuning."""
         x, y = self.task.valid
         if self.task.is_regression:
-            return mixture_nll(self.task.apply, self.draws, x, y, batch_size=_batch_size())
+            return mixture_nll(self.task.apply, self.draws, x, y)
         return metrics.nll(self.predict(x), y)
 
 
@@ -201,10 +198,6 @@ def _augmented(key: jax.Array, data: Any, size: int) -> Any:
     rows = jax.random.randint(row_key, (size,), 0, len(data[1]))
     # The usual four pixels of 32, and the same share of smaller images.
     return augment(image_key, data[0][rows], padding=data[0].shape[1] // 8), data[1][rows]
-
-
-def _batch_size() -> int:
-    return CORE_BATCH_SIZE if jax.default_backend() == "cpu" else BATCH_SIZE
 
 
 def _slug(name: str) -> str:
