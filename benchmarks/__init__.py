@@ -4,6 +4,7 @@ timing      contests, in which contestants take turns; marks, and whether they h
 apart       measurements in separate processes
 work        networks and turns that contestants share
 contests, peers, starts, pairs    the contests: of our own parts, with other libraries, of start-up, of meta-training
+zoo         steps of the learned samplers on perceptrons, CNNs and other networks, and first steps
 growth      time and memory vs. size, and the limits of the machine
 suite       all of it, by name
 page        the page and the figure of a run

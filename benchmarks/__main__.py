@@ -67,7 +67,7 @@ def suite(
 
     Examples:
         python -m benchmarks
-        python -m benchmarks --only runner l2e-cnn --rounds 15 --out my-bench.json
+        python -m benchmarks --only runner zoo --rounds 15 --out my-bench.json
 
     Args:
         only: Measure only these; OUT keeps the results of others.

@@ -10,10 +10,9 @@ import jax
 import jax.numpy as jnp
 
 from benchmarks import apart, peers
-from benchmarks.timing import Contest, Mark, result_of
-from benchmarks.work import BATCH, SETTINGS, in_scan, network, turns
+from benchmarks.timing import BEST, Contest, Mark, result_of
+from benchmarks.work import BATCH, SETTINGS, network, turns
 from roamax.evaluation.predict import BATCH_SIZE, predict
-from roamax.samplers.learned.l2e import l2e, l2e_family
 from roamax.samplers.sghmc import sghmc
 from roamax.sampling.draws import Draws
 from roamax.sampling.runner import sample
@@ -55,15 +54,6 @@ def runner() -> Contest:
                    work=steps)  # fmt: skip
 
 
-def learned(name: str, shape: tuple[int, ...], steps: int, at_most: float) -> Contest:
-    """Compare a step of L2E with one of SGHMC."""
-    work = network(name, shape)
-    weights = l2e_family(**SETTINGS).init(jax.random.key(0))
-    samplers = {"L2E": l2e(work.posterior, weights, **SETTINGS), "SGHMC": sghmc(work.posterior, **SETTINGS)}
-    contestants = {label: in_scan(sampler, work.position, work.batch, steps) for label, sampler in samplers.items()}
-    return Contest(f"step of L2E against SGHMC, {name}", contestants, Mark("L2E", "SGHMC", at_most=at_most), work=steps)
-
-
 def digits_run(chains: int, steps: int) -> Callable[[], Draws]:
     """Return a turn that runs chains of a perceptron on digits."""
     from roamax.tasks import TaskSpec
@@ -98,6 +88,19 @@ def predictions() -> Contest:
     contestants = {"predict": lambda: predict(work.apply, kept, x), "forward passes": passes}
     return Contest("`predict` with 100 draws on 10,000 images against 100 forward passes", contestants,
                    Mark("predict", "forward passes", at_most=1.15), work=draws)  # fmt: skip
+
+
+def prediction_batches() -> Contest:
+    """Compare `predict` of a CNN, with 4 of 100 draws on 10,000 images, with the batch size that is best."""
+    draws, work = 4, network("cnn_fashion", (28, 28, 1), count=10_000)
+    x = work.data[0]
+    sizes = {f"of {size}": size for size in (32, 64, 128, 256, 512, 2048)}
+    contestants = {
+        label: partial(predict, work.apply, [work.position] * draws, x, batch_size=size)
+        for label, size in {"default": None, **sizes}.items()
+    }
+    return Contest("`predict` of cnn_fashion on 10,000 images, the default batch against the best", contestants,
+                   Mark("default", BEST, at_most=1.1), work=draws)  # fmt: skip
 
 
 def prediction_memory() -> Contest:

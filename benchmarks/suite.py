@@ -3,12 +3,11 @@
 import os
 import platform
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks import apart, contests, growth, pairs, peers, starts
+from benchmarks import apart, contests, growth, pairs, peers, starts, zoo
 from benchmarks.timing import Contest, hold
 from roamax.errors import InputError, check, nearest, shaped
 from roamax.host import files
@@ -31,15 +30,15 @@ ENTRIES = {
     "runner": Entry(contests.runner),
     "posteriors": Entry(peers.against_posteriors, needs=("torch", "posteriors")),
     "blackjax": Entry(peers.against_blackjax, most_rounds=3),
-    "l2e-cnn": Entry(partial(contests.learned, "cnn_fashion", (28, 28, 1), 40, 1.25)),
-    "l2e-resnet": Entry(partial(contests.learned, "resnet20_frn", (32, 32, 3), 2, 1.08)),
     "chains": Entry(contests.four_chains, devices=4),
     "predict": Entry(contests.predictions),
+    "predict-cnn": Entry(contests.prediction_batches, most_rounds=5),
     "predict-memory": Entry(contests.prediction_memory, most_rounds=1),
     "devices": Entry(pairs.two_devices, devices=2),
     "help": Entry(starts.help_text),
     "import": Entry(starts.importing),
     "second-start": Entry(starts.second_start, most_rounds=3),
+    "zoo": Entry(grow=zoo.measure, most_rounds=5),
     "limits": Entry(grow=growth.limits),
     "by-parameters": Entry(grow=growth.by_parameters, most_rounds=5),
     "by-chains": Entry(grow=growth.by_chains, most_rounds=5),

@@ -6,14 +6,19 @@ Other load on the machine affects all contestants of a round alike, so ratios ar
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 Turn = Callable[[], Any]
 """One turn of a contestant: a call that ends when its work has ended."""
 
 
+Value = TypeVar("Value")
+BEST = "best"
+"""In a mark, the fastest of the other contestants in a round."""
+
+
 class Mark(NamedTuple):
-    """A bound for the first contestant's value, alone or relative to that of the second."""
+    """A bound for the first contestant's value, alone or relative to that of the second, or of the `BEST` other."""
 
     first: str
     second: str | None = None
@@ -25,7 +30,8 @@ class Mark(NamedTuple):
         """Return the number that counts, from the values of one round."""
         if self.kind == "value" or self.second is None:
             return values[self.first]
-        first, second = values[self.first], values[self.second]
+        others = [value for name, value in values.items() if name != self.first]
+        first, second = values[self.first], min(others) if self.second == BEST else values[self.second]
         return first / second if self.kind == "ratio" else first - second
 
     def holds(self, number: float) -> bool:
@@ -55,6 +61,13 @@ def seconds_of(turn: Turn, clock: Callable[[], float] = time.perf_counter) -> fl
     return clock() - begun
 
 
+def both_clocks(turn: Turn) -> tuple[float, float]:
+    """Return the seconds that a turn takes, and the CPU seconds of all threads of this process."""
+    begun = time.process_time()
+    seconds = seconds_of(turn)
+    return seconds, time.process_time() - begun
+
+
 def result_of(turn: Turn) -> float:
     """Return the result of a turn that measures something other than time."""
     return float(turn())
@@ -73,10 +86,10 @@ class Contest(NamedTuple):
 
 
 def take_turns(
-    contestants: Mapping[str, Turn], rounds: int, measure: Callable[[Turn], float] = seconds_of
-) -> dict[str, list[float]]:
+    contestants: Mapping[str, Turn], rounds: int, measure: Callable[[Turn], Value] = seconds_of
+) -> dict[str, list[Value]]:
     """Return each contestant's values over `rounds`, in each of which all take a turn, after a round of warm-up."""
-    found: dict[str, list[float]] = {name: [] for name in contestants}
+    found: dict[str, list[Value]] = {name: [] for name in contestants}
     for number in range(rounds + 1):
         for name, turn in contestants.items():
             value = measure(turn)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import jax.numpy as jnp
 import pytest
-from benchmarks import apart, growth, page, peers, suite, timing
+from benchmarks import apart, growth, page, peers, suite, timing, zoo
 from benchmarks.__main__ import OTHERS, main
 from benchmarks.timing import Contest, Mark, Spread
 
@@ -57,6 +57,7 @@ def test_turns_are_interleaved():
         (Mark("a", "b", at_least=1.7), 1.5, False),
         (Mark("a", "b", "difference", at_most=1.0), 1.0, True),
         (Mark("b", kind="value", at_most=1.9), 2.0, False),
+        (Mark("a", timing.BEST, at_most=1.4), 1.5, False),
     ],
 )
 def test_marks_bound_ratios_differences_and_values(mark, number, holds):
@@ -122,12 +123,36 @@ GROWN = {
 }  # fmt: skip
 
 
+def step_of(sampler, network, seconds, **first):
+    spread = {"low": seconds, "median": seconds, "high": seconds}
+    return {"network": network, "parameters": 100, "batch": 32, "cores": 2, "sampler": sampler, "seconds": seconds,
+            "cpu_seconds": 2 * seconds, "ratio": spread, **first}  # fmt: skip
+
+
+ZOO = [
+    step_of("SGHMC", "MLP 196-32-10", 1.0, cold_seconds=3.0, cold_cpu_seconds=2.0, warm_seconds=1, warm_cpu_seconds=1),
+    step_of("roam", "MLP 196-32-10", 1.2),
+    step_of("L2E", "MLP 196-32-10", 3.1, cold_seconds=3.0, cold_cpu_seconds=5.0, warm_seconds=1, warm_cpu_seconds=1),
+    step_of("SGHMC", "a network of another version", 1.0),
+]
+
+
+def test_steps_and_first_steps_have_marks_of_their_network():
+    found = {one["what"]: (one["number"], one["at_most"], one["holds"]) for one in zoo.verdicts(ZOO)}
+    assert found == {
+        "step of roam against SGHMC, MLP 196-32-10, 2 cores": (1.2, 1.25, True),
+        "step of L2E against SGHMC, MLP 196-32-10, 2 cores": (3.1, 3.0, False),
+        "first step of L2E against SGHMC, MLP 196-32-10": (2.5, 2.0, False),
+    }
+
+
 def results(**entries):
     return {"versions": {"jax": "0.1"}, "machine": {"cores": 2, "processor": "abacus"}, "entries": entries}
 
 
 def test_the_page_is_made_of_the_results_alone(tmp_path):
-    files.write_json(tmp_path / "in.json", results(runner=CONTEST, posteriors={"skipped": "not there"}, **GROWN))
+    entries = {"runner": CONTEST, "posteriors": {"skipped": "not there"}, "zoo": {"rows": ZOO[:3]}, **GROWN}
+    files.write_json(tmp_path / "in.json", results(**entries))
     main(["page", str(tmp_path / "in.json"), "--out", str(tmp_path / "docs.md"), "--quiet"])
     text = (tmp_path / "docs.md").read_text()
     assert "| x against y | 1.20 | 0.90 to 1.30 | ≤ 1.1 | no | 3 | x 1.2 ms, y 1 ms |" in text
@@ -135,13 +160,17 @@ def test_the_page_is_made_of_the_results_alone(tmp_path):
     assert "2 cores of abacus" in text
     assert "50 GFLOP/s" in text
     assert "| 10,000,000 | L2E | 2 ms | 0.2 ns | " in text
+    assert "| MLP 196-32-10 | 100 | 32 | 2 | 1 s (2 s) | 1.20 (1.20) | **3.10** (3.10) |" in text
+    assert "| MLP 196-32-10 | L2E | 3.0 s (5.0 s) | **2.50** | 1.0 s (1.0 s) |" in text
+    assert "1 of 4 contests are within their marks" in text
+    assert (tmp_path / "images" / "docs-networks.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "images" / "docs.png").read_bytes().startswith(b"\x89PNG")
     assert files.read_json(tmp_path / "docs.json") == files.read_json(tmp_path / "in.json")
 
 
 def test_a_page_of_contests_alone_has_no_figure(tmp_path):
     files.write_json(tmp_path / "in.json", results(runner=CONTEST))
-    assert page.write_page(tmp_path / "in.json", tmp_path / "page.md") is None
+    assert page.write_page(tmp_path / "in.json", tmp_path / "page.md") == []
     assert "Growth" not in (tmp_path / "page.md").read_text()
 
 
@@ -221,7 +250,7 @@ def test_help_of_the_others_fits_a_terminal_and_has_an_example(name, monkeypatch
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--only", "l2e-cn"], "did you mean 'l2e-cnn'"),
+        (["--only", "predict-cn"], "did you mean 'predict-cnn'"),
         (["--only", "help", "--rounds", "0"], "`rounds` must be a whole number >= 1; got 0"),
         (["conv", "--one-cre"], "did you mean '--one-core'"),
     ],
