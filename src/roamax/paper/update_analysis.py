@@ -28,7 +28,7 @@ def run(lab: Lab) -> Findings:
     rows: dict[tuple[str, str], dict[str, Value]] = {}
     for problem in lab.problems("cifar10", "cifar100"):
         # One member, so that training goes from beginning to end, like the run of a sampler.
-        problem = problem._replace(members=1)
+        problem = problem.in_parts(members=1)
         for method, task, folder in lab.methods(problem, METHODS):
             record = _steps_of(lab, problem, method, task, folder.with_name(f"{folder.name}-steps.safetensors"))
             records[problem.label, method.name] = record

@@ -47,6 +47,16 @@ class Problem(NamedTuple):
         """Return the problem with another number of draws, as far apart, and no more members than draws."""
         return self if draws is None else self._replace(draws=draws, members=min(self.members, draws))
 
+    def in_parts(self, members: int) -> "Problem":
+        """Return the problem with that many members of DE, and a cycle of cSGMCMC per draw, as in the paper.
+
+        That is for experiments that ask how draws or cycles differ: a search for the best prediction may find that one
+        is enough.
+        """
+        parts = {"DE": {"members": members}, "cSGMCMC": {"cycles": self.steps // self.thinning}}
+        hyper = {name: {**self.hyper[name], **part} for name, part in parts.items() if name in self.hyper}
+        return self._replace(hyper={**self.hyper, **hyper})
+
     def lasting(self, steps: int) -> "Problem":
         """Return the problem with another number of steps, divided in the same way, and the settings tuned to it."""
         if steps == self.steps:
