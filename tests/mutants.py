@@ -379,6 +379,20 @@ MUTANTS = (
         "tests/test_workers.py -k garbage",
     ),
     Mutant(
+        "roam draws a new start with twice the deviation",
+        "samplers/learned/roam.py",
+        "origin[0] + origin[1] * numbers",
+        "origin[0] + 2 * origin[1] * numbers",
+        "tests/test_roam.py -k starts_anew",
+    ),
+    Mutant(
+        "the first cycle after a new start is like a later one",
+        "samplers/learned/roam.py",
+        "(place == 0) & (cycles == 0) & (state.step > 0)",
+        "(place == 0) & (cycles == 1) & (state.step > 0)",
+        "tests/test_roam.py -k starts_anew",
+    ),
+    Mutant(
         "a forked process waits forever",
         "host/machine.py",
         "os.register_at_fork(after_in_child=_note_fork)",

@@ -15,7 +15,8 @@ from roamax.paper.framework.methods import method
 from roamax.paper.framework.problems import CPU
 from roamax.samplers.learned import _network
 from roamax.samplers.learned import roam as module
-from roamax.samplers.learned.roam import WIDTHS, RoamState
+from roamax.samplers.learned.roam import WIDTHS
+from roamax.samplers.registry import RECORDS
 from roamax.sampling.named import named_sampler
 
 NUM_DATA = 50
@@ -129,6 +130,35 @@ def test_draws_have_the_moments_of_a_gaussian(weights, temperature):
     np.testing.assert_allclose(np.cov(found.T), temperature * covariance, atol=0.08 * temperature)
 
 
+def test_a_chain_that_cannot_settle_starts_anew_after_so_many_cycles_and_another_does_not():
+    flat = Posterior(lambda params, batch: jnp.zeros(batch.shape), lambda params: jnp.zeros(()), NUM_DATA)
+    keys = jax.random.split(jax.random.key(0))
+    start = {"bias": jnp.full(7, 3.0), "matrix": 2 + 0.5 * jax.random.normal(keys[0], (300, 200))}
+
+    sampler = roam_family(cycle_length=5, temperature=0.0, cycles_per_start=2).bind(None, flat)
+
+    @jax.jit
+    def chain():
+        def step(state, key):
+            state, _ = sampler.step(key, state, jnp.zeros(8))
+            return state, state.position["matrix"][0, 0]
+
+        return jax.lax.scan(step, sampler.init(keys[1], start), jax.random.split(keys[1], 21))
+
+    state, path = chain()  # a flat target moves nothing: what changes is the start
+    np.testing.assert_array_equal(np.flatnonzero(np.diff(path)) + 1, [10, 20])
+    matrix = np.asarray(state.position["matrix"])
+    np.testing.assert_allclose([matrix.mean(), matrix.std()], [2, 0.5], atol=0.02)
+    assert abs(np.corrcoef(matrix.ravel(), np.ravel(start["matrix"]))[0, 1]) < 0.02
+    np.testing.assert_allclose(state.position["bias"], start["bias"], rtol=1e-6)
+    never, settled = (
+        roam_family(cycle_length=4000, cycles_per_start=count).bind(None, quartic_posterior()) for count in (None, 1)
+    )
+    state = jax.jit(never.init)(keys[0], random_tree(1))._replace(step=jnp.asarray(4000, jnp.int32))
+    moved = [jax.jit(sampler.step)(keys[1], state, DATA)[0].position for sampler in (never, settled)]
+    jax.tree.map(np.testing.assert_array_equal, *moved)
+
+
 def test_the_sampling_part_does_not_depend_on_the_units_of_parameters():
     def final(scale):
         sampler = roam_family(cycle_length=4000, exploration_ratio=0.5).bind(None, quartic_posterior(scale))
@@ -136,7 +166,7 @@ def test_the_sampling_part_does_not_depend_on_the_units_of_parameters():
         # As if it had explored: the same curvature, in units of the parameters.
         squares = jax.tree.map(lambda leaf: jnp.full_like(leaf, 1.0 / scale**2), start.squares)
         stiffness = jnp.full_like(start.stiffness, 2.0 / scale**2)
-        state = RoamState(start.position, start.momentum, squares, stiffness, jnp.asarray(2000, jnp.int32))
+        state = start._replace(squares=squares, stiffness=stiffness, step=jnp.asarray(2000, jnp.int32))
         return jax.tree.map(lambda leaf: leaf / jnp.float32(scale), run(sampler, None, 10, state=state).position)
 
     expected = final(1.0)
@@ -251,6 +281,14 @@ def test_nothing_has_to_be_chosen_by_name():
         assert named_sampler("roam", quartic_posterior(), num_steps=steps, num_samples=4).collect is not None
     with pytest.raises(InputError, match="`learning_rate` must not be given for roam"):
         named_sampler("roam", quartic_posterior(), num_steps=400, num_samples=4, learning_rate=0.1)
+
+
+def test_a_long_run_by_name_has_at_most_five_starts_and_a_short_one_one():
+    cycles = RECORDS["roam"].cycles
+    assert cycles(50_000, 10) == {"cycle_length": 5000, "cycles_per_start": 2}
+    assert cycles(192_000, 12) == {"cycle_length": 16_000, "cycles_per_start": 3}
+    assert cycles(10_000, 10) == {"cycle_length": 2000, "draws_per_cycle": 2}
+    assert "cycles_per_start" not in RECORDS["cyclical"].cycles(50_000, 10)
 
 
 def test_it_is_a_method_of_experiments_in_whole_cycles():

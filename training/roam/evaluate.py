@@ -4,7 +4,8 @@ python training/roam/evaluate.py --tasks half small --cycles 2000x1 2000x5 --swe
 
 For each task and each number of cycles it prints the NLL, mean over seeds, of `roam` and of three uses of Adam with
 cosine decay in as many steps: one network, ten snapshots of the last 30 % of the run, and snapshots at the ends of as
-many cycles. Each has the best of five learning rates by validation data. `--test` adds the test data.
+many cycles; with new starts, such as after every 5 cycles with `--cycles 2000x25/5`, also an ensemble of as many
+members. Each has the best of five learning rates by validation data. `--test` adds the test data.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from runs import Kind, adam, draws, finite, mlp, nll, task_of
+from runs import Kind, adam, draws, finite, members, mlp, nll, task_of
 
 from roamax import pretrained, roam_family
 from roamax.tasks import TaskSpec
@@ -91,7 +92,17 @@ def adams(kind: Kind, rates: tuple[float, ...] = RATES) -> list[Method]:
     cycles = Method(
         lambda rate, posterior: adam(posterior, rate, kind.cycle), rates, ends_of(kind), {"Adam, cycles": slice(None)}
     )
-    return [whole, cycles] if kind.cycles > 1 else [whole]
+    found = [whole, cycles] if kind.cycles > 1 else [whole]
+    if kind.cycles_per_start is not None:
+        task, length = task_of(kind.spec), kind.cycle * kind.cycles_per_start
+        ensemble = Method(
+            lambda rate, posterior: members(adam(posterior, rate, length), task, length),
+            rates,
+            list(range(length, steps + 1, length)),
+            {"Adam, ensemble": slice(None)},
+        )
+        found.append(ensemble)
+    return found
 
 
 def ends_of(kind: Kind) -> list[int]:
@@ -113,7 +124,8 @@ def roams(kind: Kind, weights: Any, variant: str, temperatures: list[float]) -> 
         def make(value: Any, posterior: Any) -> Sampler:
             if constant:
                 setattr(MODULE, constant, value)
-            return roam_family(cycle_length=kind.cycle, temperature=temperature).bind(weights, posterior)
+            settings = {"cycle_length": kind.cycle, "cycles_per_start": kind.cycles_per_start}
+            return roam_family(**settings, temperature=temperature).bind(weights, posterior)
 
         label = f"roam {constant}".strip() + ("" if temperature == 1 else f", T = {temperature:g}")
         rates = tuple(map(float, values.split(":"))) if constant else (0.0,)
@@ -136,7 +148,7 @@ def main() -> None:
     """Print a table, and add a line per row to a log."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS)[:-1])
-    parser.add_argument("--cycles", nargs="+", default=["2000x1"], help="length x number")
+    parser.add_argument("--cycles", nargs="+", default=["2000x1"], help="length x number / cycles per start")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--temperatures", nargs="*", type=float, default=[1.0])
     parser.add_argument("--set", nargs="+", default=[], help="constants of roam.py, such as PEAK=0.02 DECAY=0.1")
@@ -150,13 +162,13 @@ def main() -> None:
     parts = ["valid", "test"] if arguments.test else ["valid"]
     for name in arguments.tasks:
         for words in arguments.cycles:
-            kind = Kind(TASKS[name], *map(int, words.split("x")))
+            kind = Kind(TASKS[name], *map(int, words.replace("/", "x").split("x")))
 
             def show(methods: list[Method], name=name, words=words, kind=kind) -> None:
                 for label, row in compare(kind, arguments.seeds, methods, parts).items():
                     means = "  ".join(f"{part} {np.mean(row[part]):.4f}" for part in parts)
                     rate = f"  {row['by_rate']}" if len(row["by_rate"]) > 1 else ""
-                    print(f"{name:6} {words:8} {label:28} {means}  {row['seconds']:.1f} s{rate}", flush=True)
+                    print(f"{name:6} {words:10} {label:28} {means}  {row['seconds']:.1f} s{rate}", flush=True)
                     if arguments.log is not None:
                         with arguments.log.open("a") as file:
                             file.write(json.dumps({"task": name, "cycles": words, "row": label} | row) + "\n")

@@ -17,11 +17,12 @@ CHUNK = 1000
 
 
 class Kind(NamedTuple):
-    """A task, the length of a cycle, and the number of cycles."""
+    """A task, the length of a cycle, the number of cycles, and after how many the chain starts anew."""
 
     spec: TaskSpec
     cycle: int
     cycles: int = 1
+    cycles_per_start: int | None = None
 
     @property
     def steps(self) -> int:
@@ -92,6 +93,29 @@ def adam(posterior: Any, peak: Any, cycle: int) -> Sampler:
         return AdamState(optax.apply_updates(state.position, updates), new), Info(energy)
 
     return Sampler(lambda key, position: AdamState(position, optimiser.init(position)), step)
+
+
+class MemberState(NamedTuple):
+    """The state of a member of an ensemble, and the number of steps of all members."""
+
+    member: Any
+    step: jax.Array
+
+    @property
+    def position(self) -> Any:
+        return self.member.position
+
+
+def members(sampler: Sampler, task: Task, steps: int) -> Sampler:
+    """Return a sampler that starts again from a new initial position after each `steps` steps."""
+
+    def step(key: Any, state: MemberState, batch: Any) -> tuple[MemberState, Info]:
+        ends = (state.step % steps == 0) & (state.step > 0)
+        member = jax.lax.cond(ends, lambda: sampler.init(key, task.init(key)), lambda: state.member)
+        member, info = sampler.step(key, member, batch)
+        return MemberState(member, state.step + 1), info
+
+    return Sampler(lambda key, position: MemberState(sampler.init(key, position), jnp.zeros((), jnp.int32)), step)
 
 
 def finite(losses: Any) -> np.ndarray:

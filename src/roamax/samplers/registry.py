@@ -73,6 +73,10 @@ def _by_members(terms: Terms) -> dict[str, Any]:
     }
 
 
+MOST_STARTS = 5
+"""The starts of a long run: with more, each would be shorter."""
+
+
 class Record(NamedTuple):
     """The facts about one sampler."""
 
@@ -92,6 +96,8 @@ class Record(NamedTuple):
     `cycle_length`."""
     shortest_cycle: int = 1
     """The steps below which fewer and longer cycles with several draws each are better than one draw per cycle."""
+    shortest_start: int | None = None
+    """The steps below which a run does not start anew; None if it never does. It then takes `cycles_per_start`."""
     full_batch: bool = False
     """Whether each step needs all data."""
     family: str | None = None
@@ -123,7 +129,8 @@ class Record(NamedTuple):
             num_draws: The draws that the cycles make together.
 
         Returns:
-            `cycle_length`, and `draws_per_cycle` if that is not 1.
+            `cycle_length`, `draws_per_cycle` if that is not 1, and `cycles_per_start` if the run is long enough for
+            several starts, of which there are at most five.
         """
         divisors = [draws for draws in range(1, num_draws + 1) if num_draws % draws == 0]
         choices = [(draws, num_steps // (num_draws // draws)) for draws in divisors]
@@ -131,7 +138,9 @@ class Record(NamedTuple):
         roomy = [(draws, length) for draws, length in choices if draws == 1 or draws <= length // 10]
         draws, length = next((choice for choice in roomy if choice[1] >= self.shortest_cycle), roomy[-1])
         # With fewer than five steps, a cycle whose last tenth samples would not sample at all.
-        return {"cycle_length": max(5, length)} | ({"draws_per_cycle": draws} if draws > 1 else {})
+        found = {"cycle_length": max(5, length)} | ({"draws_per_cycle": draws} if draws > 1 else {})
+        starts = 1 if self.shortest_start is None else min(MOST_STARTS, num_steps // self.shortest_start)
+        return found | ({"cycles_per_start": -(-num_draws // draws // starts)} if starts > 1 else {})
 
     def learning_rate(self, regression: bool) -> float | None:
         """Return the default learning rate, or None if it does not take one."""
@@ -178,7 +187,7 @@ RECORDS: dict[str, Record] = {
         Record("meta_sgmcmc", "roamax.samplers.learned.meta_sgmcmc", "Meta-SGMCMC", "the method of Gong et al.",
                family="meta_sgmcmc_family", in_demo=False),
         Record("roam", "roamax.samplers.learned.roam", "roam", "preconditioned SGHMC in cycles, nothing to tune",
-               draws="cycle", shortest_cycle=2000, family="roam_family"),
+               draws="cycle", shortest_cycle=2000, shortest_start=10_000, family="roam_family"),
     )
 }  # fmt: skip
 

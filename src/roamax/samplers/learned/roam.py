@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from roamax.errors import check
+from roamax.errors import check, whole
 from roamax.numerics import trees
 from roamax.posterior import Posterior
 from roamax.samplers.learned import _network
@@ -45,13 +45,15 @@ class RoamState(NamedTuple):
     """The position, its momentum, running averages, and the number of steps taken.
 
     `squares` are averages of squared gradients of the mean energy, `stiffness` those of the prior's curvature, one
-    number per tensor. Both are constant while a cycle samples.
+    number per tensor. Both are constant while a cycle samples. `origin` has the mean and the standard deviation of each
+    tensor before the first step.
     """
 
     position: Params
     momentum: Params
     squares: Params
     stiffness: jax.Array
+    origin: jax.Array
     step: jax.Array
 
 
@@ -63,6 +65,7 @@ def roam(
     exploration_ratio: float = 0.9,
     temperature: Scalar = 1.0,
     draws_per_cycle: int = 1,
+    cycles_per_start: int | None = None,
 ) -> Sampler:
     """Return SGHMC with a diagonal preconditioner, in cycles that first explore and then sample, without a step size.
 
@@ -92,6 +95,11 @@ def roam(
     exploration are multiplied by R^8 / (4^8 + R^8). So a small network with long cycles is sampled at temperature T,
     and the short cycle of a large network ends near an optimum.
 
+    Draws of such a network stay in one basin: cycles do not leave it. With `cycles_per_start`, the chain then starts
+    anew after that many cycles, from normal numbers with the mean and the standard deviation that each tensor had at
+    first. That suits an initial position that is random, not one that was trained. A chain that reaches equilibrium
+    needs no new starts and makes none.
+
     Guarantee: that of SGHMC within the sampling part of a cycle, once it has reached equilibrium. The short cycles of a
     large network do not reach it, and their draws are then those of a snapshot ensemble.
 
@@ -103,6 +111,7 @@ def roam(
         exploration_ratio: The fraction of a cycle that explores.
         temperature: T; 1 samples the posterior.
         draws_per_cycle: The number of draws, spread evenly over the sampling part of a cycle; the last is at its end.
+        cycles_per_start: The number of cycles after which the chain starts anew; None is never.
 
     Returns:
         The sampler.
@@ -115,12 +124,18 @@ def roam(
         exploration_ratio=exploration_ratio,
         temperature=temperature,
         draws_per_cycle=draws_per_cycle,
+        cycles_per_start=cycles_per_start,
     )
     return family.bind(weights.meta_params, posterior)
 
 
 def roam_family(
-    *, cycle_length: int, exploration_ratio: float = 0.9, temperature: Scalar = 1.0, draws_per_cycle: int = 1
+    *,
+    cycle_length: int,
+    exploration_ratio: float = 0.9,
+    temperature: Scalar = 1.0,
+    draws_per_cycle: int = 1,
+    cycles_per_start: int | None = None,
 ) -> LearnedSampler:
     """Return the family of `roam` samplers, indexed by their weights, for meta-training.
 
@@ -129,6 +144,7 @@ def roam_family(
         exploration_ratio: The fraction of a cycle that explores.
         temperature: T; 1 samples the posterior.
         draws_per_cycle: The number of draws per cycle, as in `roam`.
+        cycles_per_start: The number of cycles after which the chain starts anew, as in `roam`.
 
     Returns:
         Functions that draw weights, and that bind weights, or None for the hand-made schedule, to a posterior.
@@ -136,6 +152,7 @@ def roam_family(
     cycle = Cycle(cycle_length, exploration_ratio, draws_per_cycle)
     explored = cycle.exploration_steps
     check(explored > 0, "exploration_ratio", "leave at least one step of a cycle to explore", exploration_ratio)
+    cycles_per_start = None if cycles_per_start is None else whole(cycles_per_start, "cycles_per_start")
     temperature_at = as_schedule(temperature, "temperature", positive=False)
     cold = not callable(temperature) and float(temperature) == 0
 
@@ -146,16 +163,21 @@ def roam_family(
         def init(key: Key, position: Params) -> RoamState:
             zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, _wide(leaf)), position)
             leaves = jax.tree.leaves(zeros)
-            stiffness = jnp.zeros((len(leaves),), jnp.result_type(*leaves))
-            return RoamState(position, zeros, zeros, stiffness, jnp.zeros((), jnp.int32))
+            dtype = jnp.result_type(*leaves)
+            origin = jnp.stack([_mean_and_deviation(leaf.astype(dtype)) for leaf in jax.tree.leaves(position)])
+            return RoamState(position, zeros, zeros, jnp.zeros((len(leaves),), dtype), origin, jnp.zeros((), jnp.int32))
 
         def step(key: Key, state: RoamState, batch: Batch) -> tuple[RoamState, Info]:
-            energy, gradient = posterior.energy_and_grad(state.position, batch)
             batch_size, place = trees.leading_length(batch, "batch"), state.step % cycle_length
-            sizes = _Sizes(posterior.num_data, batch_size, trees.size(gradient), cycle_length)
-            explores = cycle.explores(state.step)
-            seen = (state.step // cycle_length) * explored + jnp.minimum(place + 1, explored)
-            clock = _Clock(explores, place, explored, seen, state.step < cycle_length)
+            sizes = _Sizes(posterior.num_data, batch_size, trees.size(state.position), cycle_length)
+            explores, cycles = cycle.explores(state.step), state.step // cycle_length
+            if cycles_per_start is not None and sizes.heat == 0:
+                cycles = cycles % cycles_per_start
+                anew = (place == 0) & (cycles == 0) & (state.step > 0)
+                state = jax.lax.cond(anew, functools.partial(_started_anew, key), lambda state: state, state)
+            energy, gradient = posterior.energy_and_grad(state.position, batch)
+            seen = cycles * explored + jnp.minimum(place + 1, explored)
+            clock = _Clock(explores, place, explored, seen, cycles == 0)
             tensors = _tensors(state, gradient, jax.grad(posterior.log_prior)(state.position), sizes, clock)
             plans = _plans(meta_params, sizes, clock, tensors)
 
@@ -170,7 +192,7 @@ def roam_family(
                 moves = jax.lax.cond(explores, lambda moves: jax.tree.map(flatten, moves), lambda moves: moves, moves)
             position = jax.tree.map(lambda theta, move: theta + move.astype(theta.dtype), state.position, moves)
             stiffness = jnp.stack([tensor.stiffness for tensor in tensors])
-            return RoamState(position, momentum, squares, stiffness, state.step + 1), Info(energy)
+            return RoamState(position, momentum, squares, stiffness, state.origin, state.step + 1), Info(energy)
 
         settings = {
             "name": "roam",
@@ -178,11 +200,26 @@ def roam_family(
             "exploration_ratio": exploration_ratio,
             "temperature": describe(temperature),
             "draws_per_cycle": draws_per_cycle,
+            "cycles_per_start": cycles_per_start,
             "weights": None if meta_params is None else _network.checksum(meta_params),
         }
         return Sampler(init, step, cycle.ends_in_draw, settings, posterior=posterior)
 
     return LearnedSampler(lambda key: _network.init_mlp(key, WIDTHS), bind)
+
+
+def _started_anew(key: Key, state: RoamState) -> RoamState:
+    """Return the state of a chain at a new random position, without a momentum or a past."""
+    leaves, treedef = jax.tree.flatten(state.position)
+    noise = jax.tree.leaves(trees.normal_like(jax.random.fold_in(key, 1), state.position))
+    drawn = [
+        (origin[0] + origin[1] * numbers.astype(origin.dtype)).astype(leaf.dtype)
+        for origin, numbers, leaf in zip(state.origin, noise, leaves, strict=True)
+    ]
+    zeros = trees.zeros_like(state.momentum)
+    return state._replace(
+        position=treedef.unflatten(drawn), momentum=zeros, squares=zeros, stiffness=jnp.zeros_like(state.stiffness)
+    )
 
 
 class _Sizes(NamedTuple):
@@ -227,7 +264,8 @@ class _Sizes(NamedTuple):
 
 
 class _Clock(NamedTuple):
-    """The place of a step in its cycle, the steps of a cycle that explore, and the gradients averaged so far."""
+    """The place of a step in its cycle, the steps of a cycle that explore, the gradients averaged since the start, and
+    whether this is the first cycle since then."""
 
     explores: jax.Array
     place: jax.Array
@@ -290,6 +328,11 @@ def _tensors(state: RoamState, gradient: Params, prior_gradient: Params, sizes: 
         rms_gradient = jnp.sqrt(jnp.sum(v) / (max(1, v.size) * corrected))
         tensors.append(_Tensor(theta, r, g, v, corrected, stiffness, rms_gradient, rms_position, _rms(r)))
     return tensors
+
+
+def _mean_and_deviation(x: jax.Array) -> jax.Array:
+    mean = jnp.sum(x) / max(1, x.size)
+    return jnp.stack([mean, _rms(x - mean)])
 
 
 def _rms(x: jax.Array) -> jax.Array:
