@@ -9,11 +9,11 @@ import roamax
 from roamax import Posterior, roam, roam_family, sghmc
 from roamax.cli import demo_methods
 from roamax.errors import InputError
-from roamax.host import files
+from roamax.host import files, native
 from roamax.numerics import trees
 from roamax.paper.framework.methods import method
 from roamax.paper.framework.problems import CPU
-from roamax.samplers.learned import _network
+from roamax.samplers.learned import _flat, _kernel, _network
 from roamax.samplers.learned import roam as module
 from roamax.samplers.learned.roam import WIDTHS
 from roamax.samplers.registry import RECORDS
@@ -298,3 +298,28 @@ def test_it_is_a_method_of_experiments_in_whole_cycles():
     cycles = made.num_samples // made.sampler.settings["draws_per_cycle"]
     assert made.burn_in + cycles * made.sampler.settings["cycle_length"] == problem.steps
     assert made.sampler.settings["cycle_length"] >= min(2_000, problem.steps)
+
+
+def test_the_native_flat_steps_are_those_by_products_alone_and_in_chains(monkeypatch):
+    if not native.has_function(_flat.FUNCTION, _kernel.SOURCE):
+        pytest.skip("there is no C++ compiler")
+    shapes = {"wide": (13, 50), "tall": (130, 37), "filter": (3, 3, 2, 20), "row": (1, 7), "bias": (5,), "none": (0, 3)}
+    rng = np.random.default_rng(0)
+    chains = {name: jnp.asarray(rng.standard_normal((3, *shape)), jnp.float32) for name, shape in shapes.items()}
+    found = jax.jit(jax.vmap(lambda moves: _flat.flattened(moves, 16)))(chains)
+    first = jax.tree.map(lambda x: x[0], chains)
+    alone = _flat.flattened(first, 16)
+    slope = jax.jit(lambda x: jax.jvp(lambda moves: _flat.flattened(moves, 16), (x,), (x,))[1])(first)
+    broken = _flat.flattened(first | {"tall": first["tall"].at[3, 4].set(jnp.nan), "wide": 0 * first["wide"]}, 16)
+    monkeypatch.setattr(_flat, "has_function", lambda *_: False)
+    expected = jax.jit(jax.vmap(lambda moves: _flat.flattened(moves, 16)))(chains)
+    for name in shapes:
+        np.testing.assert_allclose(found[name], expected[name], atol=5e-5)
+        np.testing.assert_allclose(alone[name], expected[name][0], atol=5e-5)
+        # A step that is twice as long is twice as long when it is flat.
+        np.testing.assert_allclose(slope[name], expected[name][0], atol=1e-3)
+    assert not np.array_equal(found["tall"], expected["tall"])
+    assert np.isnan(broken["tall"]).all()
+    assert not np.any(broken["wide"])
+    values = np.linalg.svd(found["wide"][0], compute_uv=False)
+    assert values.max() / values.min() < 2

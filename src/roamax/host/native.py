@@ -82,7 +82,7 @@ def _key(content: bytes) -> str:
 
 def _options() -> list[str]:
     tuned = "-march=native" if platform.machine() in ("x86_64", "AMD64") else "-mcpu=native"
-    return ["-std=c++17", "-O2", tuned, "-shared", "-fPIC"]
+    return ["-std=c++17", "-O2", "-fopenmp-simd", tuned, "-shared", "-fPIC"]
 
 
 def _compile(source: Path, target: Path) -> None:

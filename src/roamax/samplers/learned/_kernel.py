@@ -17,8 +17,8 @@ from roamax.types import MetaParams
 SMALL = 2**13
 """Up to this many parameters, matrix products take as long as a network written out, and far less to compile. They are
 also how a population of small networks runs, all members at once."""
-FUNCTION, SOURCE = "roamax_mlp", Path(__file__).with_suffix(".cc")
-"""The MLP in C++."""
+FUNCTION, SOURCE = "roamax_mlp", Path(__file__).with_name("_native.cc")
+"""The MLP in C++, and the file that it is in."""
 
 
 class Inputs(NamedTuple):

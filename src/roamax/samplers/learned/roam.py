@@ -11,6 +11,7 @@ from roamax.errors import check, whole
 from roamax.numerics import trees
 from roamax.posterior import Posterior
 from roamax.samplers.learned import _network
+from roamax.samplers.learned._flat import flattened, rms
 from roamax.samplers.learned._groups import SHRINK
 from roamax.schedules import Cycle, as_schedule, describe
 from roamax.types import Batch, Info, Key, LearnedSampler, MetaParams, Params, Sampler, Scalar, Weights
@@ -37,8 +38,8 @@ ENOUGH = 4.0
 LONGEST_SIDE = 64
 """A matrix whose sides are both longer, or longer than half a batch, is made flat in blocks, so that this costs about
 as much as its gradient."""
-SMALLEST, TINY = 1e-8, 1e-30
-"""Added to the root mean square of a gradient, as in Adam; and to a divisor that may be 0."""
+SMALLEST = 1e-8
+"""Added to the root mean square of a gradient, as in Adam."""
 
 
 class RoamState(NamedTuple):
@@ -188,8 +189,8 @@ def roam_family(
             treedef = jax.tree.structure(state.position)
             moves, momentum, squares = (treedef.unflatten(part) for part in zip(*moved, strict=True))
             if sizes.heat == 0:
-                flatten = functools.partial(_flattened, longest_side=sizes.longest_side)
-                moves = jax.lax.cond(explores, lambda moves: jax.tree.map(flatten, moves), lambda moves: moves, moves)
+                flatten = functools.partial(flattened, longest_side=sizes.longest_side)
+                moves = jax.lax.cond(explores, flatten, lambda moves: moves, moves)
             position = jax.tree.map(lambda theta, move: theta + move.astype(theta.dtype), state.position, moves)
             stiffness = jnp.stack([tensor.stiffness for tensor in tensors])
             return RoamState(position, momentum, squares, stiffness, state.origin, state.step + 1), Info(energy)
@@ -321,22 +322,28 @@ def _tensors(state: RoamState, gradient: Params, prior_gradient: Params, sizes: 
         dtype = r.dtype
         g = g.astype(dtype) / sizes.data
         v = v + forgetting.astype(dtype) * (g * g - v)
-        rms_position, rms_prior = _rms(theta.astype(dtype)), _rms(p.astype(dtype))
+        mean, rms_position, rms_prior = _means(v, theta.astype(dtype), p.astype(dtype))
         new = rms_prior / (rms_position + SMALLEST)
         stiffness = state.stiffness[i] + forgetting.astype(state.stiffness.dtype) * (new - state.stiffness[i])
         corrected = weight.astype(dtype)
-        rms_gradient = jnp.sqrt(jnp.sum(v) / (max(1, v.size) * corrected))
-        tensors.append(_Tensor(theta, r, g, v, corrected, stiffness, rms_gradient, rms_position, _rms(r)))
+        rms_gradient = jnp.sqrt(mean / corrected)
+        tensors.append(_Tensor(theta, r, g, v, corrected, stiffness, rms_gradient, rms_position, rms(r)))
     return tensors
 
 
 def _mean_and_deviation(x: jax.Array) -> jax.Array:
     mean = jnp.sum(x) / max(1, x.size)
-    return jnp.stack([mean, _rms(x - mean)])
+    return jnp.stack([mean, rms(x - mean)])
 
 
-def _rms(x: jax.Array) -> jax.Array:
-    return jnp.sqrt(jnp.sum(jnp.square(SHRINK * x)) / max(1, x.size)) / SHRINK
+def _means(squares: jax.Array, *others: jax.Array) -> tuple[jax.Array, ...]:
+    """Return the mean of an array, and the root mean squares of others of its shape.
+
+    As one array, because XLA calls a function per sum, which takes longer than a sum over a small tensor.
+    """
+    stacked = jnp.stack([squares, *(jnp.square(SHRINK * x) for x in others)]).reshape(1 + len(others), -1)
+    mean, *means = jnp.sum(stacked, axis=1) / max(1, squares.size)
+    return mean, *(jnp.sqrt(mean) / SHRINK for mean in means)
 
 
 def _plans(meta_params: MetaParams | None, sizes: _Sizes, clock: _Clock, tensors: list[_Tensor]) -> list[_Plan]:
@@ -427,34 +434,6 @@ def _move(
         r = r + jnp.sqrt(heat.astype(r.dtype) * jnp.where(starts, 1, 2 * plan.decay)) * noise
     ahead = plan.look_ahead * plan.decay
     return q * ((1 - ahead) * r - ahead * kick), r, tensor.squares
-
-
-def _flattened(move: jax.Array, longest_side: int) -> jax.Array:
-    """Return a step whose matrix has nearly equal singular values, and the norm that it had."""
-    if move.ndim < 2 or move.size == 0:
-        return move
-    matrix = move.reshape(-1, move.shape[-1])
-    size = _rms(matrix)
-    matrix = matrix / (size + TINY)
-    shorter = int(matrix.shape[0] > matrix.shape[1])
-    blocks = jnp.array_split(matrix, math.ceil(matrix.shape[shorter] / longest_side), axis=shorter)
-    flat = jnp.concatenate([_orthogonalised(block, shorter) for block in blocks], axis=shorter)
-    return (flat * (size / (_rms(flat) + TINY))).reshape(move.shape)
-
-
-def _orthogonalised(matrix: jax.Array, side: int) -> jax.Array:
-    """Return a matrix with the same singular vectors, and singular values from .7 to 1.2 but for the smallest."""
-    products = matrix.T @ matrix if side else matrix @ matrix.T
-    products = products / (jnp.linalg.norm(products) + TINY)
-    first = _polynomial(products)
-    factor = _polynomial(first @ products @ first) @ first
-    return matrix @ factor if side else factor @ matrix
-
-
-def _polynomial(products: jax.Array) -> jax.Array:
-    """Return the factor by which Muon brings singular values nearer to 1, given the products of rows or columns."""
-    eye = jnp.eye(len(products), dtype=products.dtype)
-    return 3.4445 * eye - 4.775 * products + 2.0315 * products @ products
 
 
 def _wide(leaf: jax.Array) -> jnp.dtype:
