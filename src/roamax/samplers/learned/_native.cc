@@ -117,7 +117,7 @@ inline void Accumulate(Vector (&sums)[units][vectors], const float* weights, int
 //
 // Where the processor multiplies pairs of 16-bit whole numbers as fast as single floats (AVX-512 VNNI), a layer
 // between hidden units does so: its weights are rounded to 13 bits relative to the largest of each unit, and its inputs
-// to 14 bits relative to the largest of each parameter. That changes outputs by about 1e-4 of their size.
+// to 14 bits relative to the largest of each parameter. That changes outputs by less than 5e-4 of their size.
 
 constexpr int64_t kGroupsPerTurn = 4;
 
