@@ -149,6 +149,20 @@ MUTANTS = (
         "tests/test_learned.py -k l2e_is_its_equations",
     ),
     Mutant(
+        "the native network rounds to 8 bits",
+        "samplers/learned/_native.cc",
+        "kLargestWeight = 4095",
+        "kLargestWeight = 127",
+        "tests/test_learned.py -k native_network",
+    ),
+    Mutant(
+        "half a native library is loaded",
+        "host/native.py",
+        "files.read_bytes(library, files.read_bytes(seal).decode())",
+        "files.read_bytes(library)",
+        "tests/test_native.py",
+    ),
+    Mutant(
         "the recipe without Gamma_theta",
         "samplers/learned/_recipe.py",
         "theta + eps * (q * r + temp * gamma)",

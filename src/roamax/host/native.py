@@ -8,6 +8,7 @@ import platform
 import shutil
 import subprocess
 import threading
+from importlib.metadata import version
 from pathlib import Path
 
 import jax
@@ -18,7 +19,7 @@ from roamax.host import files
 SWITCH = "ROAMAX_NATIVE"
 """The environment variable that turns compiled functions off, if it is 0."""
 COMPILERS = "c++", "g++", "clang++"
-PATIENCE = 60
+PATIENCE = 20
 """The seconds after which a compiler is given up."""
 
 _logger = logging.getLogger("roamax.native")
@@ -69,14 +70,12 @@ def _built(source: Path) -> Path:
 
 def _key(content: bytes) -> str:
     """Return what tells libraries apart: the source, the version of XLA, and the processor."""
-    import jaxlib
-
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         processor = sorted({line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))})
     except OSError:
         processor = [platform.processor()]
-    parts = [platform.machine(), jaxlib.__version__, *_options(), *processor]
+    parts = [platform.machine(), version("jaxlib"), *_options(), *processor]
     return hashlib.sha256(content + "\n".join(parts).encode()).hexdigest()[:16]
 
 

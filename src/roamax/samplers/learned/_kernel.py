@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -40,10 +40,10 @@ def apply_to_shares(mesh: Mesh | None, weights: MetaParams, inputs: Inputs, step
     if mesh is None:
         return apply_to_groups(weights, inputs, step)
     groups, everywhere = mesh.axis_names, PartitionSpec()
-    features = [PartitionSpec(*[None] * (feature.ndim - 2), groups) for feature in inputs.features]
-    bases = [PartitionSpec(groups)] * len(inputs.bases)
-    shares = Inputs(features, PartitionSpec(None, groups), bases)
-    in_specs = everywhere, shares, everywhere
+    features: list[Any] = [PartitionSpec(*[None] * (feature.ndim - 2), groups) for feature in inputs.features]
+    bases: list[Any] = [PartitionSpec(groups)] * len(inputs.bases)
+    scales: Any = PartitionSpec(None, groups)
+    in_specs = everywhere, Inputs(features, scales, bases), everywhere
     run = jax.shard_map(apply_to_groups, mesh=mesh, in_specs=in_specs, out_specs=tuple(bases), check_vma=False)
     return run(weights, inputs, step)
 
