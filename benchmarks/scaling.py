@@ -5,11 +5,12 @@ a sharded step, the numbers they carry, and the memory of a device.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from benchmarks.growth import FLOAT, network_flops, state_floats
 from roamax.report.table import Column, from_records, markdown
-from roamax.samplers.learned.l2e import DECAYS
+from roamax.samplers.learned.l2e import DECAYS, WIDTHS
 
 PARAMETERS = (10**6, 10**7, 10**8, 10**9)
 DEVICES = (1, 8, 64)
@@ -18,8 +19,8 @@ GRADIENT_FLOPS = 6
 """Operations per parameter and example: two forward, four backward, if each weight is used once."""
 WHOLE_FLOATS = 3
 """Floats per parameter that are replicated on every device: position, gradient, next position."""
-WORK_FLOATS = 9 + 2 * 32
-"""Temporary floats of the learned update per parameter of a shard: its features, and two layers of hidden units."""
+NARROW = (WIDTHS[0], 8, 8, WIDTHS[-1])
+"""A smaller network, of which the table also has the cost."""
 
 
 class Accelerator(NamedTuple):
@@ -87,28 +88,34 @@ def step(
     examples: int = 1024,
     tensors: int = 100,
     sampler: str = "L2E",
+    widths: Sequence[int] = WIDTHS,
     accelerator: Accelerator | None = None,
 ) -> Cost:
     """Return the cost of a step of SGHMC, replicated on every device, or of L2E, whose state and network are sharded.
 
-    In both, examples are sharded over devices.
+    In both, examples are sharded over devices. `widths` are those of the network.
     """
     machine = accelerator or Accelerator()
     is_spread = sampler == "L2E"
     share = parameters / devices if is_spread else parameters
     gradient = GRADIENT_FLOPS * parameters * examples / devices / machine.flops
-    computed = network_flops() * share / machine.flops if is_spread else 0.0
+    computed = network_flops(widths) * share / machine.flops if is_spread else 0.0
     moved = 2 * FLOAT * state_floats(sampler) * share / machine.memory
     needed = collectives(parameters, tensors) if is_spread else [Collective("all-reduce", parameters)]
     communication = sum(seconds_of(one, devices, machine) for one in needed)
-    return Cost(gradient, max(computed, moved), communication, FLOAT * floats_held(parameters, devices, sampler))
+    return Cost(
+        gradient, max(computed, moved), communication, FLOAT * floats_held(parameters, devices, sampler, widths)
+    )
 
 
-def floats_held(parameters: int, devices: int, sampler: str = "L2E") -> float:
-    """Count the numbers that a device holds at the peak of a step, without activations."""
+def floats_held(parameters: int, devices: int, sampler: str = "L2E", widths: Sequence[int] = WIDTHS) -> float:
+    """Count the numbers that a device holds at the peak of a step, without activations.
+
+    Temporary ones are the features of the network and its hidden units, per parameter of a shard.
+    """
     if sampler != "L2E":
         return (state_floats(sampler) + 2) * parameters
-    own = state_floats("L2E") - 1 + WORK_FLOATS
+    own = state_floats("L2E") - 1 + sum(widths[:-1])
     return WHOLE_FLOATS * parameters + own * parameters / devices
 
 
@@ -128,12 +135,16 @@ def step_table() -> str:
         for devices in DEVICES:
             cost, plain = step(parameters, devices), step(parameters, devices, sampler="SGHMC")
             parts = {name: 1e3 * getattr(cost, name) for name in ("gradient", "update", "communication", "seconds")}
-            against = {"ratio": cost.seconds / plain.seconds, "memory": cost.memory / 1e9}
+            narrow = step(parameters, devices, widths=NARROW)
+            against = {"ratio": cost.seconds / plain.seconds, "memory": cost.memory / 1e9,
+                       "narrow": narrow.seconds / plain.seconds, "narrow_memory": narrow.memory / 1e9}  # fmt: skip
             rows.append({"parameters": parameters, "devices": devices, **parts, **against})
     columns = [Column("parameters", "parameters", ",d"), Column("devices", "devices", "d"),
                Column("gradient", "gradient / ms", ".3g"), Column("update", "update / ms", ".3g"),
                Column("communication", "communication / ms", ".3g"), Column("seconds", "step / ms", ".3g"),
-               Column("ratio", "vs. SGHMC", ".2f"), Column("memory", "GB per device", ".3g")]  # fmt: skip
+               Column("ratio", "vs. SGHMC", ".2f"), Column("memory", "GB per device", ".3g"),
+               Column("narrow", "8 units vs. SGHMC", ".2f"),
+               Column("narrow_memory", "8 units, GB per device", ".3g")]  # fmt: skip
     return markdown(from_records(columns, rows))
 
 

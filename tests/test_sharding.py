@@ -119,4 +119,8 @@ def test_the_model_grows_as_it_must():
     assert many.communication == pytest.approx(3 * 4e9 / 200e9, rel=0.03)
     assert scaling.busy_share(1000, 1.0, message_seconds=1e-3) == pytest.approx(0.5)
     assert "1,000,000,000 | 64" in scaling.step_table()
+    # With 8 units, reading and writing eight numbers per parameter takes longer than the network.
+    narrow = scaling.step(10**9, 1, widths=scaling.NARROW)
+    assert narrow.update == pytest.approx(2 * 4 * 8 * 1e9 / 2e12)
+    assert (one.memory - narrow.memory) / 4e9 == pytest.approx(2 * (32 - 8))
     assert scaling.worker_table().count("%") == 9
