@@ -25,7 +25,7 @@ stated otherwise: other load on the machine affects all contestants alike. Each 
 page is made by `python -m benchmarks page` from [{data}]({data}), the output of `python -m benchmarks`; `make bench`
 measures on your machine.
 
-Measured on {machine}, with {versions}.
+Measured on {facts}.{elsewhere}
 
 ## Compared with the alternatives
 
@@ -92,10 +92,13 @@ def write_page(file: Path, out: Path) -> list[Path]:
 
 def page_text(results: Results, out: Path) -> str:
     """Return the page in Markdown."""
-    versions = ", ".join(f"{name} {number}" for name, number in results["versions"].items())
-    machine = f"{results['machine']['cores']} cores of {results['machine']['processor']}"
+    elsewhere: dict[str, list[str]] = {}
+    for name, record in results["entries"].items():
+        if "elsewhere" in record:
+            elsewhere.setdefault(_facts(record["elsewhere"]), []).append(f"`{name}`")
+    others = "".join(f" Not so {', '.join(names)}: on {facts}." for facts, names in elsewhere.items())
     rows = contest_rows(results)
-    text = HEAD.format(summary=_summary([*rows, *_zoo_verdicts(results)]), machine=machine, versions=versions,
+    text = HEAD.format(summary=_summary([*rows, *_zoo_verdicts(results)]), facts=_facts(results), elsewhere=others,
                        data=out.with_suffix(".json").name, table=markdown(from_records(LONG, rows)))  # fmt: skip
     skipped = [f"- {name}: {record['skipped']}" for name, record in results["entries"].items() if "skipped" in record]
     if _zoo(results):
@@ -110,6 +113,12 @@ def page_text(results: Results, out: Path) -> str:
             for title, columns, rows in growth_tables(results)
         ]
     return "\n".join(parts)
+
+
+def _facts(about: Mapping[str, Any]) -> str:
+    """Return the machine and the versions that numbers hold for."""
+    versions = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
+    return f"{about['machine']['cores']} cores of {about['machine']['processor']}, with {versions}"
 
 
 def contest_rows(results: Results) -> list[dict[str, Any]]:

@@ -51,7 +51,7 @@ def run(only: Sequence[str], rounds: int, out: Path) -> Iterator[tuple[str, dict
     """Measure the named entries, or all; yield each with its record, and write all records so far to `out`.
 
     A record is the outcome of a contest, `rows` of growth, or the reason under `skipped`. If entries are named, records
-    of others in `out` are kept, provided they were measured on this machine with these versions.
+    of others in `out` are kept; those of another machine or of other versions say so under `elsewhere`.
     """
     check(rounds >= 1, "rounds", "be a whole number >= 1", rounds)
     names = list(dict.fromkeys(only)) or list(ENTRIES)
@@ -105,9 +105,9 @@ def _kept(out: Path, about: dict[str, Any]) -> dict[str, Any]:
     if not out.exists():
         return {}
     found = shaped(files.read_json(out), {"entries": {"*": dict}}, out)
-    same = {name: found.get(name) for name in about} == about
-    check(same, "out", "be a new file, or one of the same machine and versions", out)
-    return dict(found["entries"])
+    before = {name: found.get(name) for name in about}
+    note = {} if before == about else {"elsewhere": before}
+    return {name: {**note, **record} for name, record in found["entries"].items()}
 
 
 def _processor() -> str:

@@ -206,9 +206,16 @@ def test_names_measured_again_replace_their_records_and_others_stay(one_contest,
     kept = files.read_json(out)
     assert list(kept["entries"]) == ["quick", "other", "broken", "absent"]
     assert kept["entries"]["other"]["rounds"] == 1
-    files.write_json(out, {**kept, "versions": {"jax": "another"}})
-    with pytest.raises(ValueError, match="`out` must be a new file"):
-        list(suite.run(["quick"], 1, out))
+    elsewhere = {"versions": {"jax": "another"}, "machine": {"cores": 8, "processor": "brain"}}
+    files.write_json(out, {**kept, **elsewhere})
+    list(suite.run(["quick"], 1, out))
+    list(suite.run(["absent"], 1, out))
+    mixed = files.read_json(out)
+    assert mixed["versions"] == kept["versions"]
+    assert {name: record.get("elsewhere") for name, record in mixed["entries"].items()} == {
+        "quick": None, "other": elsewhere, "broken": elsewhere, "absent": None
+    }  # fmt: skip
+    assert "Not so `other`, `broken`: on 8 cores of brain, with jax another." in page.page_text(mixed, out)
 
 
 def test_the_command_shows_a_table_and_writes_the_results(one_contest, tmp_path, capsys):
