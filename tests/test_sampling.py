@@ -372,7 +372,7 @@ def test_as_many_inputs_at_once_as_fit_the_caches():
 
     x = np.zeros((5000, 1))
     assert roamax.predict(wide, [jnp.ones(1000)], x).shape == (5000, 2)
-    assert {shape[0] for shape in seen} == {2, 3, 1024}, "and not the 1625 that fit in 6.5 MB"
+    assert {shape[0] for shape in seen} == {2, 3, 1024}, "and not the 1048 that fit in 4 MiB"
     assert roamax.predict(lambda params, x: x @ params, [jnp.ones((1, 2))], x, batch_size=5000).shape == (5000, 2)
     with pytest.raises(InputError, match="`batch_size` must be a whole number >= 1; got 0"):
         roamax.predict(wide, [jnp.ones(1000)], x, batch_size=0)

@@ -21,7 +21,7 @@ from roamax.types import Params
 ApplyFn = Callable[[Params, Any], Any]
 BATCH_SIZE = 2048
 """The most inputs that go through the network at once, unless the caller says how many."""
-CACHE_BYTES = 6_500_000
+CACHE_BYTES = 2**22
 """On CPUs, the default batch's largest array is at most this long; longer ones take up to five times the time."""
 
 
