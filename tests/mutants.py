@@ -400,7 +400,7 @@ MUTANTS = (
         "tests/test_roam.py -k starts_anew",
     ),
     Mutant(
-        "the first cycle after a new start is like a later one",
+        "a chain starts anew a cycle late",
         "samplers/learned/roam.py",
         "(place == 0) & (cycles == 0) & (state.step > 0)",
         "(place == 0) & (cycles == 1) & (state.step > 0)",
