@@ -10,7 +10,7 @@ from roamax.errors import FileError, check, named_file, shaped
 from roamax.host import files
 from roamax.paper.framework.comparison import EPSILON_SQUARED, LENGTH, Comparison, Holds
 from roamax.paper.framework.registry import EXPERIMENTS
-from roamax.paper.framework.summary import EARLIER, said, summary
+from roamax.paper.framework.summary import said, summary
 from roamax.report.figures import image
 from roamax.report.table import latex, markdown
 
@@ -74,14 +74,13 @@ Each number was measured by the command above it, and this page is made by `roam
 accelerators, with far larger networks and longer runs than at the `cpu` scale. The best of each row or column is bold,
 except for KLD, and apart from HMC, which is a reference.
 
-DE is a deep ensemble, cSGMCMC cyclical SGHMC; both are tuned to each data set on validation data, except to digits at
-the `cpu` scale. Where a section names the earlier search, only step sizes, momentum and weight decays were searched
-for: DE has four members (on IMDB two), and cSGMCMC has T = 1 and short cycles. L2E and its variants have one setting,
-that of their card, everywhere. That of L2E was chosen among three, on validation data of digits, of small perceptrons,
-of MNIST with an MLP and of Fashion-MNIST with a CNN; CIFAR-10 with a CNN had also been looked at before the choice. HMC
-on CIFAR-10 is the published predictive distribution of a large network. ACC and NLL are those of the averaged
-prediction, ECE is its calibration error, KLD the mean divergence between the predictions of draws: higher is more
-diverse.
+DE is a deep ensemble, cSGMCMC cyclical SGHMC; both are tuned to each data set on validation data, except to digits,
+at the `cpu` scale: also the number of members, of cycles, and the temperature. CIFAR-100 and Tiny-ImageNet have the
+settings of CIFAR-10. L2E and its variants have one setting, that of their card, everywhere. That of L2E was chosen
+among three, on validation data of digits, of small perceptrons, of MNIST with an MLP and of Fashion-MNIST with a CNN;
+CIFAR-10 with a CNN had also been looked at before the choice. HMC on CIFAR-10 is the published predictive
+distribution of a large network. ACC and NLL are those of the averaged prediction, ECE is its calibration error, KLD
+the mean divergence between the predictions of draws: higher is more diverse.
 
 Numbers are within the noise of each other if they differ by less than one standard deviation of a difference between
 seeds, of which there are three: a larger difference is a hint, not a proof. Minutes are those of a run from scratch,
@@ -124,22 +123,8 @@ def write_page(folders: Sequence[Path], out: Path) -> list[Path]:
     return shown
 
 
-_BEFORE = {
-    "hmc-fidelity": (
-        "The paper's orderings are not testable at this length: on CIFAR-10, networks are right on 37 to 52 % of the "
-        "images, HMC on 91 %, so agreement with HMC is little else than accuracy. Total Var is the total variation "
-        "distance divided by the number of classes, as in the paper."
-    ),
-    "corruption": (
-        "Images are corrupted at 32x32 and then averaged to the 16x16 of the network, which undoes part of the noise; "
-        "500 test images."
-    ),
-}
-"""What the section of an experiment says of results that were made before results.json held the settings of methods."""
-_UNTESTED = ("hmc-fidelity",)
-"""Sections of such results whose verdicts are left out."""
 _NOT_OF_THE_PAPER = ("On CIFAR-10, CNN,", "On MNIST, MLP,")
-"""How claims of such results begin that are about tasks the paper does not have."""
+"""How claims about tasks that the paper does not have begin, in results from before settings were stored."""
 
 
 _ROW = {"row": [str], "values": {"*": [(float, None)]}}
@@ -167,16 +152,9 @@ def _read(folder: Path) -> dict[str, Any]:
         raise FileError(f"{path} was not written by `roamax experiment`.")
     results["reproduces"] = EXPERIMENTS[results["experiment"]].reproduces
     results["remarks"] = [_today(remark) for remark in results.get("remarks", [])]
-    if "settings" not in results and results["experiment"] != "tune":
-        name, remarks = results["experiment"], results["remarks"]
-        remarks[:0] = [_BEFORE[name]] if name in _BEFORE else []
-        remarks += [EARLIER] if any(_is_tuned(table) for table in results["tables"].values()) else []
+    if "settings" not in results:
         claims = results.get("claims", {})
         results["claims"] = {one: holds for one, holds in claims.items() if not one.startswith(_NOT_OF_THE_PAPER)}
-        if name in _UNTESTED:
-            results["orderings"], results["claims"] = {}, {}
-            for table in results["tables"].values():
-                table["untestable"] = _BEFORE[name]
     for table in results["tables"].values():
         table["columns"] = [_today(name) for name in table["columns"]]
         for entry in (*table["rows"], *table["paper"]):
@@ -191,11 +169,6 @@ def _is_table(stored: Mapping[str, Any]) -> bool:
     return all(len(entry["row"]) == len(stored["heads"]) for entry in sides) and all(
         isinstance(value, list) and len(value) == 2 for entry in sides for value in entry["values"].values()
     )
-
-
-def _is_tuned(table: Mapping[str, Any]) -> bool:
-    """Return whether a table has methods that are tuned."""
-    return bool({"DE", "cSGMCMC", "SGHMC"} & {*table["columns"], *(entry["row"][-1] for entry in table["rows"])})
 
 
 def _today(name: str) -> str:

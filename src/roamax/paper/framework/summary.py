@@ -7,14 +7,11 @@ from typing import Any
 from roamax.paper.framework.comparison import Comparison, Holds, Lead, Value
 from roamax.report.table import UNKNOWN, Cell, Table, markdown
 
-EARLIER = "Settings are those of the earlier search."
-"""The remark on results that were made before all axes were searched."""
 WORDS: Mapping[Holds, str] = {True: "holds", False: "does not hold", "level": "cannot be told from the noise"}
 HEADS = ("Experiment", "Claim of the paper", "Data", "Paper", "Here", "Verdict")
 RULE = """A claim holds if the difference here has the paper's sign and exceeds one standard deviation of a difference
 between seeds. It is not testable where its section says so, and why. Numbers are those of the method named and of the
-best other one, by the measure named with them. A star marks rivals with settings of the earlier search, which had
-fewer axes."""
+best other one, by the measure named with them."""
 
 
 def summary(sections: Mapping[str, Mapping[str, Any]]) -> str:
@@ -24,8 +21,7 @@ def summary(sections: Mapping[str, Mapping[str, Any]]) -> str:
         leads = [lead for stored in results["tables"].values() for lead in Comparison.from_json(stored).leads()]
         claims: dict[str, Holds] = results.get("claims", {})
         verdicts.update(said(holds) for holds in (*(lead.holds for lead in leads), *claims.values()))
-        star = "*" if EARLIER in results["remarks"] else ""
-        rows += [(f"[{title}](#{title}){star}", *row) for row in (*_of_leads(leads), *_of_claims(claims))]
+        rows += [(f"[{title}](#{title})", *row) for row in (*_of_leads(leads), *_of_claims(claims))]
     if not rows:
         return ""
     counted = ", ".join(f"{verdict} {count}" for verdict, count in verdicts.most_common())
