@@ -1,11 +1,14 @@
 """Whether `roam`'s draws at T = 1 from one long cycle are the posterior with too few draws, or have not mixed.
 
-python training/roam/mixing.py
+python training/roam/mixing.py [barriers]
 
-First, on `half`, the error barriers between the draws of five cycles of 2,000 steps, and their cosine similarities.
+First, on `half` and `small`, the error barriers between successive draws, and their cosine similarities, of ten cycles
+of 5,000 steps, without and with new starts, and of cyclical SGHMC in as many. With `barriers`, that is all.
 Then, on `small`, the NLL of one draw (mean over draws), and of averages over more and more draws, on validation data,
 for SGHMC with two step sizes and for `roam` in long and in short cycles, 100,000 steps each.
 """
+
+import sys
 
 import jax
 import numpy as np
@@ -14,6 +17,7 @@ from runs import draws, nll, task_of
 
 import roamax
 from roamax import landscape
+from roamax.sampling.named import named_sampler
 
 STEPS, KEPT = 100_000, 100
 
@@ -26,21 +30,35 @@ def row(name: str, logs: jax.Array) -> None:
     print(f"{name:22} one draw {single[0]:.3f}, {single[1]:.3f}  averages of {averages}", flush=True)
 
 
-def barriers() -> None:
+def barriers(name: str) -> None:
     """Print the barriers between the ends of cycles."""
-    task = task_of(TASKS["half"])
-    sampler = roamax.roam(task.posterior, cycle_length=2_000)
-    drawn = roamax.sample(
-        jax.random.key(0), sampler, task.init, task.train, batch_size=task.batch_size, num_samples=5, progress=False
-    )
-    segments = landscape.error_segments(task.apply, drawn, task.valid)
-    cosine = landscape.cosine_similarity(drawn)
-    print("half, error barriers", segments.error_barrier.round(3), "cosines", np.diag(cosine, 1).round(3), flush=True)
+    task = task_of(TASKS[name])
+    samplers = {
+        "roam": roamax.roam(task.posterior, cycle_length=5_000),
+        "roam, new starts": roamax.roam(task.posterior, cycle_length=5_000, cycles_per_start=2),
+        "cyclical SGHMC": named_sampler("cyclical", task.posterior, num_steps=50_000, num_samples=10),
+    }
+    for label, sampler in samplers.items():
+        drawn = roamax.sample(
+            jax.random.key(0),
+            sampler,
+            task.init,
+            task.train,
+            batch_size=task.batch_size,
+            num_samples=10,
+            progress=False,
+        )
+        found = landscape.error_segments(task.apply, drawn, task.valid).error_barrier.round(3)
+        cosine = np.diag(landscape.cosine_similarity(drawn), 1).round(3)
+        print(f"{name}, {label}: error barriers {found}, cosines {cosine}", flush=True)
 
 
 def main() -> None:
     """Print the tables."""
-    barriers()
+    for name in ("half", "small"):
+        barriers(name)
+    if sys.argv[1:] == ["barriers"]:
+        return
     task, key = task_of(TASKS["small"]), jax.random.key(0)
 
     def run(sampler: roamax.Sampler, ends: np.ndarray) -> jax.Array:
