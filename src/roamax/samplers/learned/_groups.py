@@ -76,8 +76,8 @@ class Groups:
     def pack(self, tree: Params) -> jax.Array:
         """Return the scalars of a tree as an array (groups, 64)."""
         flat, start = jax.lax.optimization_barrier(jnp.zeros(math.prod(self.shape), self.dtype)), 0
-        # Not one concatenation: XLA:CPU fuses it into a loop that reads all leaves at each place, most of them out of
-        # bounds by masked loads, which on some processors take 100 ns each.
+        # Not one concatenation: XLA:CPU fuses it into a loop that took 14 ms for 90,000 numbers, or hardly any time,
+        # depending on the addresses of its buffers.
         for leaf, size in zip(jax.tree.leaves(tree), self.sizes, strict=True):
             flat = jax.lax.dynamic_update_slice(flat, jnp.ravel(leaf).astype(self.dtype), (start,))
             start += size + -size % GROUP
