@@ -352,12 +352,13 @@ def test_what_a_dead_process_left_half_written_is_swept_away(tmp_path):
     run(tmp_path / "run", num_samples=3)
     dead = subprocess.Popen(["true"])
     dead.wait()
-    left = tmp_path / "run" / "state" / f".checkpoint.json.{dead.pid}.part"
+    names = ("state/.checkpoint.json", ".statistics.jsonl")
+    left = [tmp_path / "run" / f"{name}.{dead.pid}.part" for name in names]
     under_way = tmp_path / "run" / f".metrics.json.{os.getpid()}.part"
-    for path in (left, under_way):
+    for path in (*left, under_way):
         path.write_bytes(b"half a ch")
     run(tmp_path / "run", num_samples=4)
-    assert (left.exists(), under_way.exists()) == (False, True)
+    assert ([path.exists() for path in left], under_way.exists()) == ([False, False], True)
 
 
 def test_damage_is_seen_when_a_run_resumes(tmp_path):

@@ -83,16 +83,23 @@ def collectives(program):
     return found
 
 
-@pytest.fixture(scope="module")
-def shared():
+def in_a_process(native):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(__file__).parent))
+        patch.setenv("ROAMAX_NATIVE", native)
         return apart.call(shared_step, 24, 3, devices=DEVICES)
 
 
+@pytest.fixture(scope="module")
+def shared():
+    """As on accelerators, of which the model is: without functions in C++, which hold no hidden units in memory."""
+    return in_a_process(native="0")
+
+
 def test_steps_that_devices_share_are_those_of_one(shared):
-    assert shared["moved"] > 1e-3
-    assert shared["far"] < 1e-4 * shared["moved"]
+    for found in (shared, in_a_process(native="1")):
+        assert found["moved"] > 1e-3
+        assert found["far"] < 1e-4 * found["moved"]
     assert shared["share"] == [shared["groups"] // DEVICES] * DEVICES
 
 

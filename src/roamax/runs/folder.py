@@ -16,7 +16,8 @@ from roamax.errors import FileError, InputError, shown
 from roamax.host import files
 
 OURS = {
-    ".": r"(config|metrics|results|space|weights)\.json|(weights|predictions)\.safetensors|log\.(csv|png)",
+    ".": r"(config|metrics|results|space|weights)\.json|statistics\.jsonl|log\.(csv|png)"
+    r"|(weights|predictions)\.safetensors",
     "draws": r"manifest\.json|journal\.jsonl|draw-\d+-chain-\d+\.safetensors",
     "state": r"checkpoint\.json|step-\d+\.safetensors",
 }
