@@ -289,6 +289,10 @@ def test_a_long_run_by_name_has_at_most_five_starts_and_a_short_one_one():
     assert cycles(192_000, 12) == {"cycle_length": 16_000, "cycles_per_start": 3}
     assert cycles(10_000, 10) == {"cycle_length": 2000, "draws_per_cycle": 2}
     assert "cycles_per_start" not in RECORDS["cyclical"].cycles(50_000, 10)
+    run = {"num_steps": 50_000, "num_samples": 10}
+    assert named_sampler("roam", quartic_posterior(), **run).settings["cycles_per_start"] == 2
+    shorter = named_sampler("roam", quartic_posterior(), **run, options={"cycle_length": 100})
+    assert shorter.settings["cycles_per_start"] is None
 
 
 def test_it_is_a_method_of_experiments_in_whole_cycles():

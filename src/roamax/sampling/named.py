@@ -56,6 +56,8 @@ def named_sampler(
     default = record.learning_rate(regression)
     steps_per_draw = num_steps // num_samples
     derived: dict[str, Any] = record.cycles(num_steps, num_samples) if record.draws == "cycle" else {}
+    if "cycle_length" in options:  # Starts were counted in cycles of another length.
+        derived.pop("cycles_per_start", None)
     if default is not None:
         rate = finite(default if learning_rate is None else learning_rate, argument, above=0)
         decay = finite(momentum_decay, "momentum_decay", above=0, most=1)
