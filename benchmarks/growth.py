@@ -1,7 +1,6 @@
 """Growth of time and memory with parameters, chains, draws and inner steps, and the limits of the machine."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import jax
@@ -9,9 +8,9 @@ import jax.numpy as jnp
 
 from benchmarks import apart, contests, pairs
 from benchmarks.timing import Spread, take_turns
-from benchmarks.work import SETTINGS, in_scan, turns
+from benchmarks.work import SETTINGS, in_scan, network_flops, turns
 from roamax.posterior import Posterior
-from roamax.samplers.learned.l2e import DECAYS, WIDTHS, l2e, l2e_family
+from roamax.samplers.learned.l2e import DECAYS, l2e, l2e_family
 from roamax.samplers.sghmc import sghmc
 from roamax.types import Sampler
 
@@ -35,11 +34,6 @@ def limits(rounds: int) -> dict[str, float]:
         "flops": 2 * side**3 / min(found["product"]),
         "bytes": 2 * FLOAT * length / min(found["add"]),
     }
-
-
-def network_flops(widths: Sequence[int] = WIDTHS, passes: int = 2) -> int:
-    """Count the learned network's operations per parameter: a product and a sum per weight and pass."""
-    return passes * 2 * sum(a * b for a, b in pairwise(widths))
 
 
 def state_floats(sampler: str) -> int:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import growth, zoo
+from benchmarks.work import network_flops
 from roamax.data import archives
 from roamax.errors import shaped
 from roamax.host import files
@@ -107,7 +108,7 @@ def page_text(results: Results, out: Path) -> str:
     if _grown(results):
         limits = results["entries"]["limits"]
         parts.append(GROWTH.format(figure=_figure(out), gflops=limits["flops"] / 1e9,
-                                   gigabytes=limits["bytes"] / 1e9, flops=growth.network_flops()))  # fmt: skip
+                                   gigabytes=limits["bytes"] / 1e9, flops=network_flops()))  # fmt: skip
         parts += [
             f"**{title}**\n\n{markdown(from_records(columns, rows))}\n"
             for title, columns, rows in growth_tables(results)

@@ -35,6 +35,7 @@ ENTRIES = {
     "predict-cnn": Entry(contests.prediction_batches, most_rounds=5),
     "predict-memory": Entry(contests.prediction_memory, most_rounds=1),
     "devices": Entry(pairs.two_devices, devices=2),
+    "members": Entry(pairs.against_the_limit, devices=2),
     "help": Entry(starts.help_text),
     "import": Entry(starts.importing),
     "second-start": Entry(starts.second_start, most_rounds=3),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
@@ -11,6 +12,7 @@ import numpy as np
 from roamax import models, priors
 from roamax.likelihoods import categorical
 from roamax.posterior import Posterior
+from roamax.samplers.learned.l2e import WIDTHS
 from roamax.sampling.loop import unroll
 from roamax.types import Batch, Params, Sampler
 
@@ -62,3 +64,8 @@ def turns(run: Callable[[Any, jax.Array], Any], state: Any) -> Callable[[], Any]
         kept["state"] = jax.block_until_ready(run(kept["state"], jax.random.key(kept["turn"])))
 
     return turn
+
+
+def network_flops(widths: Sequence[int] = WIDTHS, passes: int = 2) -> int:
+    """Count the learned network's operations per parameter: a product and a sum per weight and pass."""
+    return passes * 2 * sum(a * b for a, b in pairwise(widths))

@@ -392,9 +392,12 @@ void Help(void* data) {
   task->Release();
 }
 
-// Shares a task with the threads of XLA, and returns when all turns are over. A helper that comes late finds nothing to
-// do, so that no thread waits for one that has not begun.
-void Share(const XLA_FFI_CallFrame* frame, Task* task) {
+// With less work, to wake up another thread and to wait for it takes longer than its share.
+constexpr int64_t kOperationsPerThread = 1 << 21;
+
+// Shares a task of so many operations with the threads of XLA, and returns when all turns are over. A helper that comes
+// late finds nothing to do, so that no thread waits for one that has not begun.
+void Share(const XLA_FFI_CallFrame* frame, Task* task, int64_t operations) {
   const XLA_FFI_Api* api = frame->api;
   int64_t threads = 1;
   XLA_FFI_ThreadPool_NumThreads_Args count = {};
@@ -402,7 +405,8 @@ void Share(const XLA_FFI_CallFrame* frame, Task* task) {
   count.ctx = frame->ctx;
   count.num_threads = &threads;
   XLA_FFI_Error* error = api->XLA_FFI_ThreadPool_NumThreads(&count);
-  for (int64_t helper = 1; error == nullptr && helper < std::min(threads, task->turns); ++helper) {
+  threads = std::min({threads, task->turns, operations / kOperationsPerThread});
+  for (int64_t helper = 1; error == nullptr && helper < threads; ++helper) {
     task->Keep();
     XLA_FFI_ThreadPool_Schedule_Args args = {};
     args.struct_size = XLA_FFI_ThreadPool_Schedule_Args_STRUCT_SIZE;
@@ -469,13 +473,15 @@ extern "C" XLA_FFI_Error* roamax_mlp(XLA_FFI_CallFrame* frame) {
     task->results.push_back(Result(frame, i));
   }
   task->widest = task->features.size();
+  int64_t operations = 0;
   for (int64_t i = first_layer; i < frame->args.size; i += 2) {
     const int64_t* shape = Argument(frame, i)->dims;
     task->layers.push_back({Numbers(frame, i), Numbers(frame, i + 1), shape[0], shape[1], {}, {}});
     if (i != first_layer && i + 2 != frame->args.size) Quantise(&task->layers.back());
     task->widest = std::max(task->widest, shape[1]);
+    operations += 2 * task->groups * kGroup * shape[0] * shape[1];
   }
-  Share(frame, task);
+  Share(frame, task, operations);
   task->Release();
   return nullptr;
 }
@@ -496,10 +502,14 @@ extern "C" XLA_FFI_Error* roamax_flatten(XLA_FFI_CallFrame* frame) {
       task->matrices.push_back({move, Result(frame, i) + k * size, rows, columns, blocks, Size(move, size)});
     }
   }
-  for (const Matrix& matrix : task->matrices)
+  int64_t operations = 0;
+  for (const Matrix& matrix : task->matrices) {
     for (int64_t block = 0; block < matrix.blocks; ++block) task->blocks.push_back({&matrix, block});
+    const int64_t shorter = std::min(matrix.rows, matrix.columns);
+    operations += 4 * matrix.rows * matrix.columns * (shorter / matrix.blocks);
+  }
   task->turns = task->blocks.size();
-  Share(frame, task);
+  Share(frame, task, operations);
   for (const Matrix& matrix : task->matrices) {
     const int64_t size = matrix.rows * matrix.columns;
     const float factor = matrix.size / (Size(matrix.result, size) + kTiny);
