@@ -18,7 +18,7 @@ import pytest
 
 import browser
 from roamax import Draws, meta, models
-from roamax.cli import COMMANDS, demo_methods, find, main, parse, parsing
+from roamax.cli import COMMANDS, demo_methods, demo_page, find, main, parse, parsing
 from roamax.cli.demo_methods import TRAINED
 from roamax.cli.demo_page import SCORES, Entry, conclusions, ranked
 from roamax.cli.output import FORMATS
@@ -52,6 +52,7 @@ def complaint(capsys, words):
 def test_demo_writes_a_table_results_and_a_page(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(demo_methods, "STEPS", 400)
     monkeypatch.setattr(demo_methods, "SEEDS", 2)
+    monkeypatch.setattr(demo_page, "EXAMPLES", 2)
     few = {name: registry.RECORDS[name] for name in ("sghmc", "ensemble", "hmc")}
     monkeypatch.setattr(demo_methods, "RECORDS", few)
     main(["demo", "--out", str(tmp_path / "demo")])

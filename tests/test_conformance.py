@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import roamax
+from roamax.errors import InputError
+from roamax.numerics import noise
 from roamax.samplers.registry import RECORDS
 
 NUM_DATA, BATCH = 24, 8
@@ -56,6 +58,11 @@ SAMPLERS = {
     "roam": learned(lambda: roamax.roam_family(cycle_length=10, exploration_ratio=0.1)),
     "roam-hand-made": lambda p: roamax.roam(p, cycle_length=10, exploration_ratio=0.1),
 }
+# Of the variants of one sampler, the one that does most.
+OTHERS = ("psgld", "cyclical-sgld", "l2e-one-pass", "kinetic_l2e", "meta_sgmcmc-differences")
+THAT_DO_MOST = [name for name in SAMPLERS if name not in OTHERS]
+SLOW_TO_COMPILE = ("kinetic_l2e-exact", "precond_l2e", "meta_sgmcmc", "nuts")
+QUICK_FIRST = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW_TO_COMPILE else name for name in THAT_DO_MOST]
 
 
 def make_posterior():
@@ -68,6 +75,9 @@ def make_posterior():
         return -0.5 * (y - mean) ** 2
 
     return roamax.Posterior(log_likelihood, roamax.priors.gaussian(variance=1.0), NUM_DATA)
+
+
+POSTERIOR = make_posterior()
 
 
 def make_position(dtype):
@@ -95,7 +105,7 @@ def batch_for(name, dtype=jnp.float32, seed=0):
 @cache
 def compiled(name):
     """A sampler, its first state and its compiled step, for all tests of this file."""
-    sampler = SAMPLERS[name](make_posterior())
+    sampler = SAMPLERS[name](POSTERIOR)
     return sampler, jax.jit(sampler.init)(jax.random.key(0), make_position(jnp.float32)), jax.jit(sampler.step)
 
 
@@ -109,11 +119,6 @@ def leaves_differ(a, b):
 
 def test_every_sampler_has_a_row():
     assert {name.split("-")[0] for name in SAMPLERS} == set(RECORDS)
-
-
-def test_every_sampler_knows_its_posterior():
-    posterior = make_posterior()
-    assert all(make(posterior).posterior is posterior for make in SAMPLERS.values())
 
 
 @pytest.fixture(params=SAMPLERS, ids=str)
@@ -132,7 +137,7 @@ def test_step_keeps_structure_and_compiles_once_and_has_no_memory_of_its_own(nam
     assert step._cache_size() == 1
     assert int(state.step) == 4
     assert np.isfinite(energies).all()
-    np.testing.assert_allclose(energies[0], make_posterior().energy(start.position, batch), rtol=1e-5)
+    np.testing.assert_allclose(energies[0], POSTERIOR.energy(start.position, batch), rtol=1e-5)
 
     again = jax.jit(lambda *arguments: sampler.step(*arguments))
     first, second = (f.trace(jax.random.key(0), start, batch).jaxpr for f in (step, again))
@@ -164,6 +169,45 @@ def test_step_keeps_double_precision(name):
     assert {leaf.dtype for leaf in jax.tree.leaves(state.position)} == {jnp.dtype("float64")}
 
 
+def after_three_steps(name, dtype):
+    """The state and the energy of a sampler that starts in another precision where it starts in single precision."""
+    (sampler, start, _), batch = compiled(name), batch_for(name, dtype)
+    form = jax.eval_shape(sampler.init, jax.random.key(0), make_position(dtype))
+    state = jax.tree.map(lambda leaf, like: leaf if leaf.dtype == like.dtype else leaf.astype(like.dtype), start, form)
+    step = jax.jit(lambda *arguments: sampler.step(*arguments))
+    for i in range(3):
+        state, info = step(jax.random.key(i), state, batch)
+    assert signature(state) == signature(form)
+    assert {leaf.dtype for leaf in jax.tree.leaves(state.position)} == {jnp.dtype(dtype)}
+    return state, info.energy
+
+
+@pytest.mark.parametrize("name", QUICK_FIRST)
+def test_half_precision_stays_half_and_finite(name):
+    if name == "nuts":
+        with pytest.raises(InputError, match="`init_position` must be in single or double precision for nuts; got"):
+            compiled(name)[0].init(jax.random.key(0), make_position(jnp.float16))
+        return
+    state, energy = after_three_steps(name, jnp.float16)
+    assert np.isfinite(energy)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.position))
+
+
+@pytest.mark.parametrize("name", QUICK_FIRST)
+def test_double_and_single_precision_agree(name, monkeypatch):
+    """With the same noise in both."""
+    if name in ("hmc", "nuts"):
+        pytest.skip("blackjax draws its noise by itself, and a rejection may hang on the last bit")
+    (_, single, step), draw = compiled(name), noise.normal
+    for i in range(3):
+        single, _ = step(jax.random.key(i), single, batch_for(name))
+    monkeypatch.setattr(noise, "normal", lambda key, shape, dtype: draw(key, shape, jnp.float32).astype(dtype))
+    with jax.enable_x64(True):
+        double, _ = after_three_steps(name, jnp.float64)
+    ends = ([np.ravel(leaf) for leaf in jax.tree.leaves(end.position)] for end in (single, double))
+    np.testing.assert_allclose(*map(np.concatenate, ends), rtol=1e-4, atol=1e-4)
+
+
 def test_keys_and_gradients_matter(name):
     (_, start, step), batch = compiled(name), batch_for(name)
 
@@ -179,6 +223,8 @@ def test_keys_and_gradients_matter(name):
     assert leaves_differ(same, after(jax.random.key(1), batch_for(name, seed=1)))
 
 
+# The others run in such loops in `test_numerics`.
+@pytest.mark.parametrize("name", OTHERS)
 def test_steps_can_be_traced_for_many_chains_in_a_loop(name):
     (sampler, start, _), batch = compiled(name), batch_for(name)
 
@@ -190,13 +236,12 @@ def test_steps_can_be_traced_for_many_chains_in_a_loop(name):
     assert info.energy.shape == (2, 3)
 
 
-# One of each kind: minibatches, sweeps, all data, a loop of unknown length, members, weights.
-@pytest.mark.parametrize("name", ["sgld", "sms_ubu", "mile", "nuts", "ensemble", "l2e"])
+# One of each kind: minibatches, sweeps, members. On all data, every sampler runs there in `test_numerics`.
+@pytest.mark.parametrize("name", ["sgld", "sms_ubu", "ensemble"])
 def test_runs_in_the_runner(name):
     sampler = compiled(name)[0]._replace(collect=None)
-    batch_size = None if needs_all_data(name) else BATCH
     draws = roamax.sample(
-        jax.random.key(0), sampler, make_position(jnp.float32), make_data(jnp.float32), batch_size=batch_size,
+        jax.random.key(0), sampler, make_position(jnp.float32), make_data(jnp.float32), batch_size=BATCH,
         num_samples=3, burn_in=2, thinning=2, num_chains=2,
     )  # fmt: skip
     w = draws.positions["out"]["w"]
@@ -205,6 +250,7 @@ def test_runs_in_the_runner(name):
     assert np.isfinite(w).all()
 
 
-def test_settings_name_the_sampler(name):
-    settings = compiled(name)[0].settings
-    assert name.startswith(settings["name"])
+def test_a_sampler_knows_its_name_and_its_posterior(name):
+    sampler = compiled(name)[0]
+    assert name.startswith(sampler.settings["name"])
+    assert sampler.posterior is POSTERIOR

@@ -9,16 +9,10 @@ import numpy as np
 import pytest
 
 import roamax
-from roamax.errors import DivergenceError, InputError
-from roamax.numerics import noise
+from roamax.errors import DivergenceError
 from roamax.samplers.learned._groups import Groups
-from test_conformance import SAMPLERS, batch_for, make_position, make_posterior
+from test_conformance import SAMPLERS, THAT_DO_MOST
 
-# Of the variants of one sampler, the one that does most.
-NAMES = [name for name in SAMPLERS if name not in ("psgld", "cyclical-sgld", "l2e-one-pass", "meta_sgmcmc-differences")]
-NAMES.remove("kinetic_l2e")
-SLOW_TO_COMPILE = ("kinetic_l2e-exact", "precond_l2e", "meta_sgmcmc", "nuts")
-QUICK_FIRST = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW_TO_COMPILE else name for name in NAMES]
 STOP = re.compile(
     r"chain \d+ diverged: (its energy was not finite at step \d+ \((inf|-inf|nan)\))?(, )?"
     r"(its '[\w/]+'( and \d+ more)? was not finite after step \d+)?\. Try"
@@ -31,7 +25,7 @@ START = {
 }
 
 
-@pytest.fixture(params=NAMES, ids=str)
+@pytest.fixture(params=THAT_DO_MOST, ids=str)
 def name(request):
     return request.param
 
@@ -108,46 +102,6 @@ def test_the_one_chain_that_explodes_is_named(name):
     assert isinstance(stopped, str)
     assert stopped.startswith("chain 2 diverged: ")
     assert re.search(r"its '\w+", stopped)
-
-
-@pytest.mark.parametrize("name", QUICK_FIRST)
-def test_half_precision_stays_half_and_finite(name):
-    sampler, batch = SAMPLERS[name](make_posterior()), batch_for(name, jnp.float16)
-    if name == "nuts":
-        with pytest.raises(InputError, match="`init_position` must be in single or double precision for nuts; got"):
-            sampler.init(jax.random.key(0), make_position(jnp.float16))
-        return
-    state = jax.jit(sampler.init)(jax.random.key(0), make_position(jnp.float16))
-    step = jax.jit(sampler.step)
-    for i in range(3):
-        state, info = step(jax.random.key(i), state, batch)
-    assert {leaf.dtype for leaf in jax.tree.leaves(state.position)} == {np.dtype("float16")}
-    assert np.isfinite(info.energy)
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.position))
-
-
-@pytest.mark.parametrize("name", QUICK_FIRST)
-def test_double_and_single_precision_agree(name, float64, monkeypatch):
-    """With the same noise in both."""
-    if name in ("hmc", "nuts"):
-        pytest.skip("blackjax draws its noise by itself, and a rejection may hang on the last bit")
-
-    def rounded(key, shape, dtype):
-        return jax.random.normal(key, shape, jnp.float64).astype(dtype)
-
-    monkeypatch.setattr(noise, "normal", rounded)
-    ends = []
-    for dtype in (jnp.float32, jnp.float64):
-        sampler, batch = SAMPLERS[name](make_posterior()), batch_for(name, dtype)
-        position = jax.tree.map(lambda leaf, dtype=dtype: leaf.astype(dtype), make_position(jnp.float32))
-        state = jax.jit(sampler.init)(jax.random.key(0), position)
-        step = jax.jit(sampler.step)
-        for i in range(3):
-            state, _ = step(jax.random.key(i), state, batch)
-        ends.append(state.position)
-    single, double = (np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(end)]) for end in ends)
-    np.testing.assert_allclose(single, double, rtol=1e-4, atol=1e-4)
-    assert single.dtype != double.dtype
 
 
 @pytest.mark.parametrize("name", ["sghmc", "l2e"])

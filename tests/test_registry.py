@@ -75,7 +75,7 @@ def test_a_new_sampler_is_held_to_the_contract(walk):
     test_conformance.test_keys_and_gradients_matter("walk")
     test_conformance.test_steps_can_be_traced_for_many_chains_in_a_loop("walk")
     test_conformance.test_runs_in_the_runner("walk")
-    test_conformance.test_settings_name_the_sampler("walk")
+    test_conformance.test_a_sampler_knows_its_name_and_its_posterior("walk")
 
 
 def test_the_readme_names_samplers_that_there_are():
