@@ -3,8 +3,8 @@
     python benchmarks/bias.py                                 # the weights that ship -> docs/bias.md
     python benchmarks/bias.py my/weights.safetensors          # these, and your own
 
-SGHMC with the same step size and friction is in the table too: its bias comes from the step size alone. The `spread` on
-the card of the weights is written, too.
+SGHMC with the same step size and friction is in the table too: its bias comes from the step size alone. So is roam. The
+`spread` on the card of the weights is written, too.
 """
 
 import argparse
@@ -23,12 +23,15 @@ from roamax.evaluation.stationarity import SamplerOf, bias
 from roamax.evaluation.targets import TARGETS
 from roamax.pretrained import cards
 from roamax.report.table import Column, from_records, markdown
+from roamax.samplers.learned.roam import roam
 from roamax.samplers.registry import RECORDS
 from roamax.samplers.sghmc import sghmc
 from roamax.types import Weights
 
 NETWORK = "network"
 """The target whose reference draws are from NUTS."""
+CYCLES = 200, 2000
+"""Lengths of roam's cycles."""
 COLUMNS = [
     Column("target", "target"),
     Column("sampler", "sampler"),
@@ -48,7 +51,8 @@ from reference draws of a target (exact ones; for the network, eight chains of N
 law, and run for {steps:,} steps on all data. Errors are in standard deviations of the target, over its coordinates or,
 for the network, over predictions at 25 inputs: the root mean square error of the mean, the mean ratio of standard
 deviations (1 means no bias), and the mean Wasserstein distance, with its noise floor in the last column. SGHMC has the
-step size and friction of the weights that its row names: its bias comes from the step size alone. A dash means that a
+step size and friction of the weights that its row names: its bias comes from the step size alone. `roam` has no
+weights and no step size; its chains are looked at where draws are taken, at the ends of cycles. A dash means that a
 chain diverged.
 
 {table}
@@ -110,7 +114,7 @@ def labelled(sources: list[str]) -> dict[str, Weights]:
 
 
 def contestants(sources: Mapping[str, Weights]) -> dict[str, SamplerOf]:
-    """Return each set of weights as a sampler, and SGHMC with its settings."""
+    """Return each set of weights as a sampler, and SGHMC with its settings; and roam, which has none."""
     found: dict[str, SamplerOf] = {}
     for label, weights in sources.items():
         name = str(weights.card.get("sampler", "l2e"))
@@ -120,7 +124,7 @@ def contestants(sources: Mapping[str, Weights]) -> dict[str, SamplerOf]:
             same = [name for name, other in found.items() if isinstance(other, partial) and other.keywords == settings]
             if not same:
                 found[f"SGHMC as {label}"] = partial(sghmc, **settings)
-    return found
+    return found | {f"roam, cycles of {length:,}": partial(roam, cycle_length=length) for length in CYCLES}
 
 
 def main() -> None:
@@ -133,9 +137,6 @@ def main() -> None:
     key, rows = jax.random.key(arguments.seed), []
     sources = labelled([*pretrained.names(), *arguments.weights])
     chosen = contestants(sources)
-    if not chosen:
-        print("No weights ship with this version: name a file of weights.")
-        return
     for number, (target_name, make) in enumerate(TARGETS.items()):
         target = make(jax.random.fold_in(key, number))
         for name, sampler in chosen.items():

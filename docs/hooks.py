@@ -140,7 +140,31 @@ def workers() -> str:
     return worker_table()
 
 
+def roam_nll() -> str:
+    """NLL and CPU time of roam, and of the best tuned methods."""
+    from docs.standing import nll_table
+
+    return nll_table()
+
+
+def roam_barriers() -> str:
+    """Barriers between the draws of a chain."""
+    from docs.standing import barrier_table
+
+    return barrier_table()
+
+
+def roam_deviations() -> str:
+    """Deviations on known targets."""
+    from docs.standing import deviation_table
+
+    return deviation_table()
+
+
 DERIVED: dict[str, Callable[[], str]] = {
+    "roam-nll": roam_nll,
+    "roam-barriers": roam_barriers,
+    "roam-deviations": roam_deviations,
     "samplers": samplers,
     "weights": weights,
     "commands": commands,

@@ -1,12 +1,14 @@
 """The bias of samplers on known targets: none where there is none, and the right one where it is known."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import roamax
+from roamax.errors import InputError
 from roamax.evaluation import targets
-from roamax.evaluation.stationarity import bias
+from roamax.evaluation.stationarity import bias, long_run
 
 LENGTHS = {"num_chains": 32, "burn_in": 500, "num_steps": 4000}
 
@@ -36,6 +38,25 @@ def test_a_tempered_chain_is_as_narrow_as_it_must_be_and_a_diverged_one_unknown(
         return roamax.sgld(posterior, step_size=1e10)
 
     assert np.isnan(bias(explodes, target, jax.random.key(1), **LENGTHS)).all()
+
+
+def test_chains_are_looked_at_where_draws_are_taken():
+    target = targets.gaussian(jax.random.key(0), dim=2)
+
+    def counts(posterior):
+        chain = roamax.sgld(posterior, step_size=0.1)
+
+        def step(key, state, batch):
+            count = state.step + 1
+            position = jnp.full_like(state.position, count.astype(float))
+            return state._replace(position=position, step=count), chain.step(key, state, batch)[1]
+
+        return chain._replace(step=step, collect=lambda step: step % 7 == 3)
+
+    found = long_run(counts, target, jax.random.key(1), num_chains=2, burn_in=10, num_steps=30, most_moments=6)
+    np.testing.assert_array_equal(found[1, :, 0], [17, 24, 31, 38])
+    with pytest.raises(InputError, match="`num_steps` must be enough"):
+        long_run(counts, target, jax.random.key(1), num_chains=2, burn_in=10, num_steps=6)
 
 
 @pytest.mark.slow

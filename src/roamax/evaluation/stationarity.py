@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from roamax.errors import check, whole
+from roamax.errors import InputError, check, whole
 from roamax.evaluation import targets
 from roamax.evaluation.targets import Target
 from roamax.numerics import trees
@@ -139,7 +139,7 @@ def long_run(
 ) -> np.ndarray:
     """Return the watched functions along every chain after burn-in, an array (chain, moment, watched function)."""
     sampler = sampler_of(target.posterior)
-    every = max(1, num_steps // most_moments)
+    every = _between_moments(sampler, burn_in, num_steps, max(1, num_steps // most_moments))
     start_key, chain_key = jax.random.split(key)
     rows = jax.random.choice(start_key, len(jax.tree.leaves(target.draws)[0]), (num_chains,), replace=False)
 
@@ -156,6 +156,16 @@ def long_run(
 
     found = jax.jit(jax.vmap(chain))(jax.random.split(chain_key, num_chains), trees.at(target.draws, rows))
     return np.asarray(found, np.float64)
+
+
+def _between_moments(sampler: Sampler, burn_in: int, num_steps: int, least: int) -> int:
+    """Return the number of steps between moments: at least `least`, and such that all are where draws may be taken."""
+    if sampler.collect is None:
+        return least
+    for every in range(least, num_steps + 1):
+        if all(sampler.collect(burn_in + count) for count in range(every, num_steps + 1, every)):
+            return every
+    raise InputError(f"`num_steps` must be enough for draws at equal distances; got {num_steps}.")
 
 
 def _wasserstein(found: np.ndarray, reference: np.ndarray) -> float:
