@@ -483,15 +483,17 @@ def test_no_json_file_ends_in_a_traceback_or_changes_another(world, readers, no_
         right = [json.loads(line) for line in content.splitlines()] if in_lines else files.read_json(path)
         read()
         sealed = isinstance(right, dict) and right.pop("seal", None) is not None
+        before = snapshot(world)
         for _ in range(max(1, LINES // 10)):
             wrong = hostile(right, rng)
             entries = wrong if in_lines and isinstance(wrong, list) else [wrong]
             path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
             if sealed and isinstance(wrong, dict):
                 files.write_sealed(path, wrong)
-            before = snapshot(world)
+            before[str(path)] = path.read_bytes()
             try:
                 read()
+                before = snapshot(world)
             except (InputError, FileError) as error:
                 refused += 1
                 changed = [p for p, old in snapshot(world).items() if before.get(p) != old]
