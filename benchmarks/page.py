@@ -66,7 +66,8 @@ INNER_COLUMNS = [Column("inner_steps", "inner steps", ",d"), Column("pair", "pai
 
 STEP_COLUMNS = [Column("network", "network"), Column("parameters", "parameters", ",d"), Column("batch", "batch", "d"),
                 Column("cores", "cores", "d"), Column("step", "SGHMC")]  # fmt: skip
-COLOURS = {"SGHMC": INK, "pSGLD": GREEN, "Adam": "#9467bd", "roam": BLUE, "L2E": ORANGE}
+COLOURS = {"SGHMC": INK, "pSGLD": GREEN, "Adam": "#9467bd", "roam": BLUE, "L2E": ORANGE,
+           "L2E, one pass": "#bcbd22"}  # fmt: skip
 
 
 RESULTS = {"entries": {"*": dict}, "versions": {"*": str}, "machine": {"cores": int, "processor": str}}

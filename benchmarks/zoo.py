@@ -38,6 +38,7 @@ SAMPLERS: dict[str, dict[str, Any]] = {
     "Adam": {"name": "ensemble", "learning_rate": 1e-3, "options": {"optimizer": "adam"}},
     "roam": {"name": "roam"},
     "L2E": {"name": "l2e"},
+    "L2E, one pass": {"name": "l2e", "options": {"passes": 1}},
 }
 ROAM_AT_MOST = 1.25
 FIRST_AT_MOST = {"L2E": 2.0}
@@ -56,7 +57,8 @@ class Network(NamedTuple):
     @property
     def marks(self) -> dict[str, float]:
         """The marks by sampler."""
-        return {"roam": ROAM_AT_MOST} | ({} if self.l2e_at_most is None else {"L2E": self.l2e_at_most})
+        found = {"roam": ROAM_AT_MOST}
+        return found if self.l2e_at_most is None else found | dict.fromkeys(("L2E", "L2E, one pass"), self.l2e_at_most)
 
     def task(self) -> Task:
         """Return a task on noise."""
