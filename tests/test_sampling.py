@@ -390,6 +390,14 @@ def test_initial_positions_in_one_program_have_the_bits_of_single_operations():
     jax.tree.map(np.testing.assert_array_equal, runner._initial_positions(init, keys), jax.vmap(init)(keys))
 
 
+def test_the_next_sampler_starts_without_compilation(caplog):
+    keys, positions = chain_keys(jax.random.key(0), 2).state, {"a": jnp.ones((2, 3)), "b": jnp.ones((2, 5))}
+    jax.vmap(sghmc().init)(keys, positions)
+    with jax.log_compiles(), caplog.at_level("WARNING"):
+        jax.vmap(sghmc().init)(keys, positions)
+    assert not [record for record in caplog.records if "Finished XLA compilation" in record.getMessage()]
+
+
 def test_a_function_that_cannot_be_hashed_draws_positions_too():
     class Init(dict):
         def __call__(self, key):

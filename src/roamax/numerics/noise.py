@@ -6,6 +6,7 @@ temporary arrays.
 """
 
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -30,11 +31,13 @@ def normal(key: Key, shape: tuple[int, ...], dtype: jnp.dtype) -> jax.Array:
     return _quantile(high ^ low).reshape(shape)
 
 
+@partial(jax.jit, static_argnums=(1, 2), inline=True)
 def normal_for_many(key: Key, size: int, dtype: jnp.dtype) -> jax.Array:
     """Draw a vector of which many results will each use a part.
 
     XLA:CPU would copy the generator into the program of every part, which takes longer to compile and to run. It copies
-    nothing out of a loop, so this is a loop with one turn, whose end the compiler does not see.
+    nothing out of a loop, so this is a loop with one turn, whose end the compiler does not see. Outside of a program,
+    as for the first momentum of chains, it would be compiled at every call, were it not a program itself.
     """
     if size > IN_CACHES or jax.default_backend() != "cpu":
         return normal(key, (size,), dtype)
