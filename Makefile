@@ -13,7 +13,7 @@ demo: $(VENV)/.dev
 QUICKLY := XLA_FLAGS="--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1" JAX_DISABLE_MOST_OPTIMIZATIONS=true
 
 test: $(VENV)/.dev
-	$(QUICKLY) $(BIN)/pytest -n 2 --dist loadfile -m "not slow and not extras and not docs"
+	$(QUICKLY) $(BIN)/pytest -n 2 --dist worksteal -m "not slow and not extras and not docs"
 
 check: $(VENV)/.extras
 	$(BIN)/ruff check .
