@@ -35,21 +35,21 @@ def problems() -> list[Problem]:
 def nll_table() -> str:
     """Return the NLL and CPU time of what ships and of the best three tuned methods, by task and length."""
     rows, records = kept("nll"), []
+    columns = [Column("task", "task"), Column("steps", "gradients", ",d"), Column(OURS, OURS),
+               Column("rival0", "best tuned method"), Column("rival1", "second"), Column("rival2", "third"),
+               Column("L2E", "L2E"), Column("stands", "roam vs. the best")]  # fmt: skip
     for problem in (problem for group in by_task(problems()).values() for problem in group):
         here = {method: row for (task, method), row in rows.items() if task == problem.label}
         if OURS not in here:
             continue
         tuned = sorted((name for name in here if name not in SHIPPED), key=lambda name: here[name]["NLL"].mean)
         task = problem.label.removesuffix(f", {problem.steps:,} steps")
-        record: dict[str, Any] = {"task": task, "steps": problem.steps}
+        record: dict[str, Any] = {column.key: "–" for column in columns} | {"task": task, "steps": problem.steps}
         record |= {name: _cell(here[name]) for name in SHIPPED if name in here}
         record |= {f"rival{n}": f"{name} {_cell(here[name])}" for n, name in enumerate(tuned[:3])}
         if tuned:
             record["stands"] = WORDS[exceeds(here[tuned[0]]["NLL"], here[OURS]["NLL"]) or False]
         records.append(record)
-    columns = [Column("task", "task"), Column("steps", "gradients", ",d"), Column(OURS, OURS),
-               Column("rival0", "best tuned method"), Column("rival1", "second"), Column("rival2", "third"),
-               Column("L2E", "L2E"), Column("stands", "roam vs. the best")]  # fmt: skip
     return markdown(from_records(columns, records))
 
 
