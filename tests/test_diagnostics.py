@@ -1,19 +1,23 @@
 """Effective sample size and R-hat against ArviZ, and what they must find: stuck chains, drift, dead parameters."""
 
+import tempfile
 import warnings
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from filelock import FileLock
 from scipy import stats
 
 from roamax.errors import InputError
 from roamax.evaluation import diagnostics
 from roamax.sampling.draws import Draws
 
-with warnings.catch_warnings():
-    # ArviZ announces its next major version, once a day, on import.
+with warnings.catch_warnings(), FileLock(Path(tempfile.gettempdir()) / "roamax-imports-arviz.lock"):
+    # ArviZ announces its next major version, once a day, on import. Two workers at once would take each other's note
+    # of the day away.
     warnings.simplefilter("ignore", FutureWarning)
     import arviz
 
