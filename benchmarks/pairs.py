@@ -66,6 +66,7 @@ def two_devices() -> Contest:
 
 def against_the_limit() -> Contest:
     """Compare meta-training on a tiny task, 32 members per device, with matrix products of as many operations."""
+    # Shorter unrolls are cut into loops of two steps, unlike those of training.
     steps, batch, inputs, hidden = 200, 64, 14 * 14, 32
     config = pair_config(steps, pairs=16 * jax.local_device_count())
     run = pair_runner(config, _on_noise("mlp", 14, 4096, batch, hidden=[hidden]))

@@ -167,9 +167,11 @@ def assert_calibrated(name, replications, draws, rank_size, chains, turns, joint
         assert np.abs(joint_z_scores(positions, round(joint_share * thinning), chains, turns)).max() < 4.5
 
 
-# Those of Entropy-MCMC and of learned samplers take long: their moments are in `test_known_answers` and `test_learned`,
-# these gates in the long run below.
-@pytest.mark.parametrize("name", [name for name in SAMPLERS if name != "entropy_mcmc" and not RECORDS[name].family])
+# That of Entropy-MCMC takes long: its moments are in `test_known_answers`, these gates in the long run below.
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=[pytest.mark.optimized] if RECORDS[name].family else [])
+    for name in SAMPLERS if name != "entropy_mcmc"
+])  # fmt: skip
 def test_ranks_are_uniform_and_the_joint_distribution_is_kept(name):
     assert_calibrated(
         name, replications=128, draws=7, rank_size=0.5, chains=128, turns=40, joint_size=0.5, joint_share=SHARE

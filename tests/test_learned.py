@@ -102,10 +102,7 @@ def compute(monkeypatch, way):
     monkeypatch.setattr(_kernel, "has_function", lambda *_: way == "native")
 
 
-# Written out, a network takes long to compile: with both passes, once.
-@pytest.mark.parametrize(
-    ("passes", "way"), [(passes, way) for passes in (1, 2) for way in WAYS if (passes, way) != (1, "written out")]
-)
+@pytest.mark.parametrize(("passes", "way"), [(passes, way) for passes in (1, 2) for way in WAYS])
 def test_l2e_is_its_equations(passes, way, monkeypatch):
     compute(monkeypatch, way)
     family = roamax.l2e_family(
