@@ -73,10 +73,6 @@ def _by_members(terms: Terms) -> dict[str, Any]:
     }
 
 
-MOST_STARTS = 5
-"""The starts of a long run: with more, each would be shorter."""
-
-
 class Record(NamedTuple):
     """The facts about one sampler."""
 
@@ -130,7 +126,7 @@ class Record(NamedTuple):
 
         Returns:
             `cycle_length`, `draws_per_cycle` if that is not 1, and `cycles_per_start` if the run is long enough for
-            several starts, of which there are at most five.
+            several starts, of which there is at most one per draw.
         """
         divisors = [draws for draws in range(1, num_draws + 1) if num_draws % draws == 0]
         choices = [(draws, num_steps // (num_draws // draws)) for draws in divisors]
@@ -139,8 +135,8 @@ class Record(NamedTuple):
         draws, length = next((choice for choice in roomy if choice[1] >= self.shortest_cycle), roomy[-1])
         # With fewer than five steps, a cycle whose last tenth samples would not sample at all.
         found = {"cycle_length": max(5, length)} | ({"draws_per_cycle": draws} if draws > 1 else {})
-        starts = 1 if self.shortest_start is None else min(MOST_STARTS, num_steps // self.shortest_start)
-        return found | ({"cycles_per_start": -(-num_draws // draws // starts)} if starts > 1 else {})
+        starts, cycles = 1 if self.shortest_start is None else num_steps // self.shortest_start, num_draws // draws
+        return found | ({"cycles_per_start": -(-cycles // starts)} if starts > 1 else {})
 
     def learning_rate(self, regression: bool) -> float | None:
         """Return the default learning rate, or None if it does not take one."""
