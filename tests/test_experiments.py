@@ -36,7 +36,7 @@ from roamax.paper.framework.lab import Lab
 from roamax.paper.framework.methods import LEARNED, method
 from roamax.paper.framework.problems import CPU, LONG, PAPER, SCALES, Problem
 from roamax.paper.framework.problems import TUNED as TUNED_SETTINGS
-from roamax.paper.framework.queue import run_queue
+from roamax.paper.framework.queue import plan_queue, run_queue
 from roamax.paper.framework.registry import EXPERIMENTS, run_experiment
 from roamax.paper.framework.results import write_page
 from roamax.paper.framework.summary import summary
@@ -203,12 +203,14 @@ def test_a_queue_shares_chains_says_what_is_left_and_outlives_a_failure(laborato
     monkeypatch.setattr(ood, "run", fail)
     # The other tests have two seeds: chains of the third are missing.
     options = {"names": names, "scale": "tiny", "seeds": 3, "problems": ("cifar10",), "methods": ("DE",)}
+    planned = plan_queue(folder, **options)
     results = run_queue(folder, report=lines.append, progress=False, workers=1, **options)
+    assert plan_queue(folder, **options) == []
     assert list(results) == ["image-classification", "multimodality"]
     assert lines[2] == "ood failed: no such images"
     left = [int(re.search(r": (\d+) chains left in the queue", lines[place])[1]) for place in (0, 1, 3)]
-    assert left[0] > 0
-    assert left[1:] == [0, 0]
+    assert left == [sum(row["chains"] for row in planned), 0, 0]
+    assert [(row["experiment"], row["hours"] > 0) for row in planned] == [("image-classification", True)]
 
 
 @pytest.mark.parametrize(("option", "value"), [

@@ -113,6 +113,7 @@ def run_all(
     draws: Count = None,
     workers: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: one per core)")] = None,
     seed: Seed = 0,
+    plan: bool = False,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -126,6 +127,7 @@ def run_all(
         roamax experiment all --out results
         roamax experiment all --scale paper --problems fashion_mnist \\
             --names ablation kinetic --draws 10 --out long
+        roamax experiment all --scale paper --names text --out long --plan
 
     Args:
         out: The folder for everything.
@@ -137,26 +139,41 @@ def run_all(
         methods: Run only these methods, such as L2E.
         draws: Draws per chain, such as 10 where the paper's 100 take too long.
         workers: Local processes that run chains, each on its own core; 1 runs them in this process.
+        plan: Run nothing: show the chains that are left, and the hours they take on one core.
     """
     from roamax.cli.start import start_jax
 
     start_jax()
-    from roamax.cli.output import print_json
-    from roamax.paper.framework.queue import run_queue
+    from roamax.cli.output import print_json, print_table
+    from roamax.paper.framework.queue import plan_queue, run_queue
+    from roamax.report.table import Column, from_records
 
     silent = quiet or json
+    options = {
+        "names": names,
+        "scale": scale,
+        "seeds": seeds,
+        "seed": seed,
+        "problems": problems,
+        "methods": methods,
+        "draws": draws,
+    }
+    if plan:
+        rows = plan_queue(out, **options)
+        if json:
+            print_json(rows)
+        elif not quiet:
+            columns = [Column("experiment", "experiment"), Column("chain", "chain"), Column("chains", "left", "d"),
+                       Column("hours", "hours", ".1f")]  # fmt: skip
+            total = sum(row["hours"] for row in rows)
+            print_table(from_records(columns, rows, f"Chains left, {total:.1f} hours on one core"))
+        return
     results = run_queue(
         out,
-        names=names,
         report=(lambda line: None) if silent else lambda line: print(line, flush=True),
-        scale=scale,
-        seeds=seeds,
-        seed=seed,
-        problems=problems,
-        methods=methods,
-        draws=draws,
         workers=workers,
         progress=False if silent else None,
+        **options,
     )
     if json:
         print_json(results)

@@ -69,6 +69,33 @@ def chains_of(name: str, lab: Lab, pace: dict[str, float]) -> dict[Path, float]:
     return hours
 
 
+def plan_queue(out: str | Path, *, names: Sequence[str] = (), **options: Any) -> list[dict[str, Any]]:
+    """Return what a queue would run: the chains that are left and the hours that they take, on one core.
+
+    Args:
+        out: The folder of the queue.
+        names: The experiments; all if empty.
+        options: Further arguments, as of `run_queue`.
+
+    Returns:
+        A record per experiment and kind of chain: `experiment`, `chain`, `chains` and `hours`. A chain that several
+        experiments share counts in the first.
+    """
+    _, asked = _asked(Path(out).absolute(), names, options)
+    records: dict[tuple[str, str], dict[str, Any]] = {}
+    seen: set[Path] = set()
+    for name, chains in asked.items():
+        for folder, hours in chains.items():
+            kind = folder.name.rpartition("-seed")[0]
+            if hours and folder not in seen:
+                empty = {"experiment": name, "chain": kind.rpartition("-")[0], "chains": 0, "hours": 0.0}
+                record = records.setdefault((name, kind), empty)
+                record["chains"] += 1
+                record["hours"] += hours
+            seen.add(folder)
+    return list(records.values())
+
+
 def run_queue(
     out: str | Path,
     *,
@@ -93,13 +120,10 @@ def run_queue(
     Returns:
         The content of each results.json, by experiment, without those that failed.
     """
-    for name in names:
-        lookup(EXPERIMENTS, name, "names")
-    home, pace = Path(out).absolute(), {}
+    home = Path(out).absolute()
     count = usable_cores() if workers is None else whole(workers, "workers")
-    lab = make_lab(home / "chains", **options)
-    asked = {name: chains_of(name, lab, pace) for name in names or EXPERIMENTS}
-    queue = [name for name, chains in asked.items() if chains or not lab.only]
+    lab, asked = _asked(home, names, options)
+    queue = list(asked)
     results: dict[str, dict[str, Any]] = {}
     for place, name in enumerate(queue):
         done = {folder for earlier in queue[:place] for folder in asked[earlier]}
@@ -114,3 +138,12 @@ def run_queue(
         except (InputError, FileError) as error:
             report(f"{name} failed: {error}")
     return results
+
+
+def _asked(home: Path, names: Sequence[str], options: dict[str, Any]) -> tuple[Lab, dict[str, dict[Path, float]]]:
+    """Return the environment of a queue, and the chains of each of its experiments, with the hours they still take."""
+    for name in names:
+        lookup(EXPERIMENTS, name, "names")
+    lab, pace = make_lab(home / "chains", **options), {}
+    asked = {name: chains_of(name, lab, pace) for name in names or EXPERIMENTS}
+    return lab, {name: chains for name, chains in asked.items() if chains or not lab.only}
