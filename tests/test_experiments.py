@@ -213,6 +213,14 @@ def test_a_queue_shares_chains_says_what_is_left_and_outlives_a_failure(laborato
     assert [(row["experiment"], row["hours"] > 0) for row in planned] == [("image-classification", True)]
 
 
+def test_a_plan_counts_all_steps_of_members_and_of_cycles(laboratory, tmp_path, monkeypatch):
+    monkeypatch.setattr("roamax.paper.framework.queue.step_timer", lambda *_: lambda: 3600.0)
+    options = {"scale": "tiny", "seeds": 2, "problems": ["cifar10"], "methods": ["DE", "cSGMCMC", "L2E"]}
+    rows = plan_queue(tmp_path / "new", names=["image-classification"], **options)
+    assert [(row["chains"], row["hours"]) for row in rows] == [(2, 2 * SCALES["tiny"]["cifar10"].steps)] * 3
+    assert not (tmp_path / "new").exists()
+
+
 @pytest.mark.parametrize(("option", "value"), [
     ("seeds", 0), ("seed", -1), ("draws", 0), ("workers", 0), ("methods", ["Foo"]), ("problems", ["foo"]),
     ("names", ["foo"]), ("scale", "foo"), ("weights", {"Foo": Path("foo")}),

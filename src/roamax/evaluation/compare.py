@@ -28,11 +28,15 @@ class Method(NamedTuple):
     batch_size: int | None = None
     gradients_per_step: int = 1
 
+    @property
+    def num_steps(self) -> int:
+        """The length of a chain, up to its last draw."""
+        return plan_draws(self.sampler, self.num_samples, self.burn_in, self.thinning)[-1]
+
     def gradient_evaluations(self, task: Task) -> float:
         """Return the number of minibatch gradients, where a full-batch gradient counts by its number of examples."""
-        steps = plan_draws(self.sampler, self.num_samples, self.burn_in, self.thinning)[-1]
         size = task.posterior.num_data if self.batch_size is None else self.batch_size
-        return steps * self.gradients_per_step * size / task.batch_size
+        return self.num_steps * self.gradients_per_step * size / task.batch_size
 
 
 class Outcome(NamedTuple):

@@ -21,7 +21,8 @@ IMAGES = ("fashion_mnist", "cifar10", "cifar100", "tiny_imagenet")
 TUNED: dict[str, dict[str, dict[str, Hyper]]] = json.loads(Path(__file__).with_name("tuned.json").read_text())
 """The settings that searches found on validation data, by problem, number of steps and method. Those of `roamax
 experiment tune` are copied from `data`, `tuned` of its results.json. Settings that lack an axis of `search` are from
-before that axis was searched."""
+before that axis was searched. Meta-SGMCMC has the best of five step sizes where that of its card diverges
+(training/README.md)."""
 
 
 class Problem(NamedTuple):
@@ -173,7 +174,7 @@ CPU = {
     "imdb": _cpu("IMDB", _IMDB, "imdb", (200, 10, 60, 2)),
 }
 """Minutes on two cores: fewer draws, closer together, halved images, a small network. Learned samplers have the
-settings of their cards, the others those of `TUNED`; CIFAR-100 and Tiny-ImageNet have those of CIFAR-10."""
+settings of their cards unless `TUNED` has others; CIFAR-100 and Tiny-ImageNet have those of CIFAR-10."""
 
 
 def _long(name: str) -> Problem:

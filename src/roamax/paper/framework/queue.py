@@ -58,7 +58,7 @@ def chains_of(name: str, lab: Lab, pace: dict[str, float]) -> dict[Path, float]:
         with contextlib.suppress(InputError):  # such as for lack of weights; the experiment will say so
             _, task, method, folder = chain.prepare(setup, seed, lab.runs)
             pointer = runs.read_pointer(folder / "state") or {"step": 0, "seconds": 0.0}
-            left = method.burn_in + method.num_samples * method.thinning - pointer["step"]
+            left = method.num_steps - pointer["step"]
             kind = folder.name.rpartition("-seed")[0]
             if pointer["step"]:
                 pace[kind] = pointer["seconds"] / pointer["step"]
