@@ -334,10 +334,14 @@ def test_a_table_shows_ours_and_the_papers_and_says_which_orderings_hold():
 
 
 def test_methods_in_rows_are_compared_within_a_data_set():
-    rows = {("A", "DE"): {"ACC": Value(0.9)}, ("A", "L2E"): {"ACC": Value(0.8)}, ("B", "DE"): {"ACC": Value(0.1)}}
+    rows = {
+        ("A", "DE"): {"ACC": Value(0.9, 0.0)},
+        ("A", "L2E"): {"ACC": Value(0.8, 0.0)},
+        ("B", "DE"): {"ACC": Value(0.1, 0.0)},
+    }
     table = Comparison("T", ("Data", "Method"), ("ACC",), rows, rows, compared="rows", better={"ACC": "max"}, digits=1)
-    assert "| A | DE | **0.9** |" in markdown(table.table())
-    assert "| B | DE | 0.1 |" in markdown(table.table())
+    assert "| A | DE | **0.9 ± 0.0** |" in markdown(table.table())
+    assert "| B | DE | 0.1 ± 0.0 |" in markdown(table.table())
     assert table.orderings().startswith("1 of the 1 orderings")
 
 
@@ -345,7 +349,8 @@ def test_a_difference_within_the_noise_is_level():
     assert exceeds(Value(0.4, 0.03), Value(0.3, 0.04)) is True
     assert exceeds(Value(0.3, 0.03), Value(0.4, 0.04)) is False
     assert exceeds(Value(0.34, 0.03), Value(0.3, 0.04)) == "level"
-    assert exceeds(Value(0.3), Value(0.4)) is False
+    assert exceeds(Value(0.3, 0.03), Value(0.4)) is False
+    assert exceeds(Value(0.3), Value(0.4)) == "level"  # One seed does not tell the noise.
     assert exceeds(None, Value(0.4)) is None
 
 
@@ -505,7 +510,7 @@ def test_the_summary_compares_the_papers_leader_with_the_best_other_method():
     # HMC is the reference and leads nothing.
     tables = {
         "holds": table((0.9, 0.1), (0.7, 0.1)),
-        "does not hold": table(0.6, 0.7),
+        "does not hold": table((0.6, 0.05), (0.7, 0.05)),
         "cannot be told from the noise": table((0.6, 0.1), (0.55, 0.1)),
         "not testable": table(0.9, 0.7, untestable="too short"),
     }

@@ -46,10 +46,13 @@ Holds = bool | str | None
 def exceeds(first: Value | None, second: Value | None) -> Holds:
     """Return whether the first mean is above the second.
 
-    They are level if they differ by less than the standard deviation of the difference between seeds.
+    They are level if they differ by less than the standard deviation of the difference between seeds, or if both are of
+    a single seed, which does not tell the noise.
     """
     if first is None or second is None:
         return None
+    if first.sd is None and second.sd is None:
+        return "level"
     noise = math.hypot(first.sd or 0.0, second.sd or 0.0)
     return "level" if abs(first.mean - second.mean) < noise else first.mean > second.mean
 

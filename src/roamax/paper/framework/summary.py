@@ -10,8 +10,8 @@ from roamax.report.table import UNKNOWN, Cell, Table, markdown
 WORDS: Mapping[Holds, str] = {True: "holds", False: "does not hold", "level": "cannot be told from the noise"}
 HEADS = ("Experiment", "Claim of the paper", "Data", "Paper", "Here", "Verdict")
 RULE = """A claim holds if the difference here has the paper's sign and exceeds one standard deviation of a difference
-between seeds. It is not testable where its section says so, and why. Numbers are those of the method named and of the
-best other one, by the measure named with them."""
+between seeds; one seed cannot tell. It is not testable where its section says so, and why. Numbers are those of the
+method named and of the best other one, by the measure named with them."""
 
 
 def summary(sections: Mapping[str, Mapping[str, Any]]) -> str:
