@@ -4,13 +4,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+from roamax.paper import transfer
 from roamax.paper.framework.comparison import Comparison, Rows, Value, exceeds
+from roamax.paper.framework.methods import ROAM_WITH_ITS_PRIOR_TUNED
 from roamax.paper.framework.problems import CPU, Problem
-from roamax.paper.transfer import SHIPPED, by_task
+from roamax.paper.transfer import by_task
 from roamax.report.table import Column, from_records, markdown
 
 ROOT = Path(__file__).parents[1]
-OURS = "roam"
+OURS, PRIOR_TUNED = "roam", ROAM_WITH_ITS_PRIOR_TUNED
 WORDS = {True: "below", "level": "level", False: "above"}
 
 
@@ -36,16 +38,16 @@ def nll_table() -> str:
     """Return the NLL and CPU time of what ships and of the best three tuned methods, by task and length."""
     rows, records = kept("nll"), []
     columns = [Column("task", "task"), Column("steps", "gradients", ",d"), Column(OURS, OURS),
-               Column("rival0", "best tuned method"), Column("rival1", "second"), Column("rival2", "third"),
-               Column("L2E", "L2E"), Column("stands", "roam vs. the best")]  # fmt: skip
+               Column(PRIOR_TUNED, PRIOR_TUNED), Column("rival0", "best tuned method"), Column("rival1", "second"),
+               Column("rival2", "third"), Column("L2E", "L2E"), Column("stands", "roam vs. the best")]  # fmt: skip
     for problem in (problem for group in by_task(problems()).values() for problem in group):
         here = {method: row for (task, method), row in rows.items() if task == problem.label}
         if OURS not in here:
             continue
-        tuned = sorted((name for name in here if name not in SHIPPED), key=lambda name: here[name]["NLL"].mean)
+        tuned = sorted((name for name in here if name not in transfer.OURS), key=lambda name: here[name]["NLL"].mean)
         task = problem.label.removesuffix(f", {problem.steps:,} steps")
         record: dict[str, Any] = {column.key: "–" for column in columns} | {"task": task, "steps": problem.steps}
-        record |= {name: _cell(here[name]) for name in SHIPPED if name in here}
+        record |= {name: _cell(here[name]) for name in transfer.OURS if name in here}
         record |= {f"rival{n}": f"{name} {_cell(here[name])}" for n, name in enumerate(tuned[:3])}
         if tuned:
             record["stands"] = WORDS[exceeds(here[tuned[0]]["NLL"], here[OURS]["NLL"]) or False]

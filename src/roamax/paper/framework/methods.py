@@ -37,6 +37,8 @@ EXPLORATION_RATIO = 0.8
 MUON_MOMENTUM = 0.95
 TAIL = 0.3
 """The part of a run of Adam from which several positions are taken."""
+ROAM_WITH_ITS_PRIOR_TUNED = "roam with tuned prior"
+"""roam in the terms of the tuned methods, whose weight decay is tuned too."""
 SWAG_SNAPSHOTS, SWAG_RATE = 20, 0.2
 """The number of positions in the tail, and its constant rate, as a fraction of the first."""
 
@@ -71,7 +73,8 @@ def names() -> list[str]:
 def _records() -> dict[str, Record | None]:
     """Return the record of each method's sampler; None for those by an optimizer."""
     records = {r.method: r for r in RECORDS.values() if r.learning_rates is not None or r.draws == "cycle"}
-    return {**records, **{label: record for label, (record, _) in LEARNED.items()}, **dict.fromkeys(OPTIMIZED)}
+    learned = {label: record for label, (record, _) in LEARNED.items()}
+    return {**records, **learned, ROAM_WITH_ITS_PRIOR_TUNED: RECORDS["roam"], **dict.fromkeys(OPTIMIZED)}
 
 
 def finished(name: str, key: Key, problem: Problem, hyper: Hyper, draws: Draws) -> Draws:

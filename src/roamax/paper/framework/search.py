@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from roamax.paper.framework.chain import Chain
 from roamax.paper.framework.lab import Lab
+from roamax.paper.framework.methods import ROAM_WITH_ITS_PRIOR_TUNED
 from roamax.paper.framework.problems import Problem
 from roamax.samplers.registry import RECORDS
 from roamax.tasks import Task
@@ -69,6 +70,7 @@ AXES: dict[str, tuple[Axis, ...]] = {
     "SMS-UBU": _SGMCMC,
     "SMILE": _SGMCMC,
     "cSGMCMC": (_CYCLES, *_SGMCMC),
+    ROAM_WITH_ITS_PRIOR_TUNED: (_DECAYS[1],),
 }
 """The methods that are tuned, each with its axes in the order of the search. A sampler of the registry with a learning
 rate joins with a line of this table."""
@@ -115,6 +117,8 @@ def next_points(axes: Sequence[Axis], start: Mapping[str, Any], trials: Sequence
 def _start(name: str, task: Task) -> dict[str, Any]:
     """Return the settings from which the search starts."""
     start = {axis.name: axis.default for axis in AXES[name]}
+    if not start.keys() & {"learning_rate", "epsilon_squared"}:
+        return start
     records = {record.method: record for record in RECORDS.values()}
     rate = records[name].learning_rate(task.is_regression) if name in records else ADAM_RATES[task.is_regression]
     assert rate is not None
