@@ -140,15 +140,15 @@ def by_task(problems: Sequence[Problem]) -> dict[str, list[Problem]]:
 
 
 def curves(lengths: Mapping[str, Sequence[Problem]], rows: Rows) -> Any:
-    """Draw NLL against gradients, and below against CPU time, one column per task; in black, samplers that ship."""
+    """Draw NLL against gradients, and below against CPU time, one column per task; in black, our samplers."""
     figure, axes = new_figure(len(lengths), 2, width=4.6, height=3.0)
     for (above, below), (task, group) in zip(axes.T, lengths.items(), strict=True):
         for place, name in enumerate(METHODS):
             found = [(problem.steps, rows[key]) for problem in group if (key := (problem.label, name)) in rows]
             if not found:
                 continue
-            color, width = ("black", 2) if name in SHIPPED else (f"C{place % 10}", 1)
-            line = "--" if name == SHIPPED[0] else "-"
+            color, width = ("black", 2) if name in OURS else (f"C{place % 10}", 1)
+            line = {"L2E": "--", ROAM_WITH_ITS_PRIOR_TUNED: ":"}.get(name, "-")
             style = {"color": color, "linewidth": width, "linestyle": line, "marker": "os^vDP"[place % 6]}
             nll = [row["NLL"].mean for _, row in found]
             above.errorbar(

@@ -71,8 +71,12 @@ def legend(axis: Any, *entries: Any) -> None:
     handles, labels = entries or axis.get_legend_handles_labels()
     if len(labels) < 2:
         return
-    axis.figure.legend(handles, labels, loc="outside lower center", ncols=max(1, min(4, len(labels))), fontsize=9,
-                       frameon=False, labelcolor=INK)  # fmt: skip
+    # In inches, about: a letter, and the line and the gap beside a label.
+    width = 0.07 * max(len(label) for label in labels) + 0.5
+    columns = max(1, min(4, len(labels), int(axis.figure.get_figwidth() / width)))
+    axis.figure.legend(
+        handles, labels, loc="outside lower center", ncols=columns, fontsize=9, frameon=False, labelcolor=INK
+    )
 
 
 def colorbar(figure: Any, axis: Any, drawn: Any, label: str = "") -> None:
