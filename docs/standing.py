@@ -4,15 +4,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from roamax.paper import transfer
 from roamax.paper.framework.comparison import Comparison, Rows, Value, exceeds
-from roamax.paper.framework.methods import ROAM_WITH_ITS_PRIOR_TUNED
 from roamax.paper.framework.problems import CPU, Problem
-from roamax.paper.transfer import by_task
+from roamax.paper.transfer import OURS, by_task
 from roamax.report.table import Column, from_records, markdown
 
 ROOT = Path(__file__).parents[1]
-OURS, PRIOR_TUNED = "roam", ROAM_WITH_ITS_PRIOR_TUNED
+ROAM = "roam"
 WORDS = {True: "below", "level": "level", False: "above"}
 
 
@@ -37,20 +35,20 @@ def problems() -> list[Problem]:
 def nll_table() -> str:
     """Return the NLL and CPU time of what ships and of the best three tuned methods, by task and length."""
     rows, records = kept("nll"), []
-    columns = [Column("task", "task"), Column("steps", "gradients", ",d"), Column(OURS, OURS),
-               Column(PRIOR_TUNED, PRIOR_TUNED), Column("rival0", "best tuned method"), Column("rival1", "second"),
-               Column("rival2", "third"), Column("L2E", "L2E"), Column("stands", "roam vs. the best")]  # fmt: skip
+    columns = [Column("task", "task"), Column("steps", "gradients", ",d"), *(Column(name, name) for name in OURS[1:]),
+               Column("rival0", "best tuned method"), Column("rival1", "second"), Column("rival2", "third"),
+               Column("L2E", "L2E"), Column("stands", "roam vs. the best")]  # fmt: skip
     for problem in (problem for group in by_task(problems()).values() for problem in group):
         here = {method: row for (task, method), row in rows.items() if task == problem.label}
-        if OURS not in here:
+        if ROAM not in here:
             continue
-        tuned = sorted((name for name in here if name not in transfer.OURS), key=lambda name: here[name]["NLL"].mean)
+        tuned = sorted((name for name in here if name not in OURS), key=lambda name: here[name]["NLL"].mean)
         task = problem.label.removesuffix(f", {problem.steps:,} steps")
         record: dict[str, Any] = {column.key: "–" for column in columns} | {"task": task, "steps": problem.steps}
-        record |= {name: _cell(here[name]) for name in transfer.OURS if name in here}
+        record |= {name: _cell(here[name]) for name in OURS if name in here}
         record |= {f"rival{n}": f"{name} {_cell(here[name])}" for n, name in enumerate(tuned[:3])}
         if tuned:
-            record["stands"] = WORDS[exceeds(here[tuned[0]]["NLL"], here[OURS]["NLL"]) or False]
+            record["stands"] = WORDS[exceeds(here[tuned[0]]["NLL"], here[ROAM]["NLL"]) or False]
         records.append(record)
     return markdown(from_records(columns, records))
 
@@ -72,7 +70,7 @@ def deviation_table() -> str:
     rows = json.loads((ROOT / "docs" / "bias.json").read_text())["rows"]
     targets = list(dict.fromkeys(row["target"] for row in rows))
     ratios = {(row["sampler"], row["target"]): row["deviation"] for row in rows}
-    wanted = [name for name, target in ratios if target == targets[0] and name.partition(",")[0] in ("l2e", OURS)]
+    wanted = [name for name, target in ratios if target == targets[0] and name.partition(",")[0] in ("l2e", ROAM)]
     records = [{"sampler": name, **{target: ratios[name, target] for target in targets}} for name in wanted]
     return markdown(from_records([Column("sampler", "sampler"), *(Column(t, t, ".3f") for t in targets)], records))
 

@@ -135,7 +135,8 @@ class Record(NamedTuple):
         draws, length = next((choice for choice in roomy if choice[1] >= self.shortest_cycle), roomy[-1])
         # With fewer than five steps, a cycle whose last tenth samples would not sample at all.
         found = {"cycle_length": max(5, length)} | ({"draws_per_cycle": draws} if draws > 1 else {})
-        starts, cycles = 1 if self.shortest_start is None else num_steps // self.shortest_start, num_draws // draws
+        starts = 1 if self.shortest_start is None else num_steps // self.shortest_start
+        cycles = num_draws // draws
         return found | ({"cycles_per_start": -(-cycles // starts)} if starts > 1 else {})
 
     def learning_rate(self, regression: bool) -> float | None:

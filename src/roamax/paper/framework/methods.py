@@ -103,7 +103,7 @@ def _muon(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
         member_steps=problem.steps,
         optimizer="muon",
         learning_rate=hyper["learning_rate"],
-        momentum=0.95,
+        momentum=MUON_MOMENTUM,
     )
     return Method(name, sampler, 1, batch_size=task.batch_size)
 
