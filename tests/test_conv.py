@@ -11,8 +11,9 @@ from jax import lax
 from jax.test_util import check_grads
 
 from roamax.errors import InputError
+from roamax.host import native
 from roamax.models import conv
-from roamax.models.conv import Conv, conv2d, max_pool2x2
+from roamax.models.conv import Conv, conv2d, convolve_and_pool, max_pool2x2
 
 CASES = {
     "first layer, grouped by 2": ((28, 28), (3, 3), 1, 1, 16),
@@ -27,6 +28,21 @@ CASES = {
     "stride 2, odd size": ((7, 9), (3, 3), 2, 3, 5),
     "stride 2, 1x1 window": ((8, 7), (1, 1), 2, 4, 8),
 }
+
+
+WAYS = {"C++": None, "XLA, one core": 1, "XLA, four cores": 4}
+"""The ways to compute the products: in C++, if there is a compiler, or by XLA on so many cores."""
+
+
+@pytest.fixture(params=WAYS)
+def way(request, monkeypatch):
+    cores = WAYS[request.param]
+    if cores is None and not native.has_function(conv.CONVOLVE, conv.SOURCE):
+        pytest.skip("there is no C++ compiler")
+    if cores is not None:
+        monkeypatch.setattr(conv, "has_function", lambda *_: False)
+        monkeypatch.setattr(conv, "_cores", lambda: cores)
+    return request.param
 
 
 def xla_conv(x, kernel, stride=1):
@@ -54,14 +70,71 @@ def value_and_gradients(convolve):
     return jax.jit(jax.value_and_grad(loss, argnums=(0, 1), has_aux=True))
 
 
-@pytest.mark.parametrize("cores", [1, 4])
 @pytest.mark.parametrize("case", CASES)
-def test_value_and_gradients_are_those_of_xla(case, cores, monkeypatch):
-    monkeypatch.setattr(conv, "_cores", lambda: cores)
+def test_value_and_gradients_are_those_of_xla(case, way):
     image, window, stride, channels, features = CASES[case]
     x, kernel = operands(image, window, channels, features)
     got = value_and_gradients(lambda x, k: conv2d(x, k, stride))(x, kernel)
     assert_close(got, value_and_gradients(lambda x, k: xla_conv(x, k, stride))(x, kernel))
+
+
+POOLED = {
+    "first layer": ((28, 28), (3, 3), 1, 16, True),
+    "odd size": ((7, 9), (3, 3), 3, 5, True),
+    "odd size, unpadded": ((9, 8), (3, 3), 3, 12, False),
+    "two vectors of features, unpadded": ((15, 15), (3, 3), 16, 32, False),
+    "5x3 window": ((8, 6), (5, 3), 4, 4, True),
+    "1x1 window": ((6, 7), (1, 1), 3, 4, True),
+}
+
+
+def pooled_by_xla(is_padded):
+    def convolve(x, kernel):
+        padding = "SAME" if is_padded else "VALID"
+        y = lax.conv_general_dilated(x, kernel, (1, 1), padding, dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        return nn.max_pool(y, (2, 2), (2, 2))
+
+    return convolve
+
+
+@pytest.mark.parametrize("case", POOLED)
+def test_a_pooled_convolution_and_its_gradients_are_those_of_xla(case, way):
+    image, window, channels, features, is_padded = POOLED[case]
+    x, kernel = operands(image, window, channels, features)
+    got = value_and_gradients(lambda x, k: convolve_and_pool(x, k, is_padded))(x, kernel)
+    assert_close(got, value_and_gradients(pooled_by_xla(is_padded))(x, kernel))
+
+
+@pytest.mark.parametrize("axes", [(0, None), (None, 0), (2, 4)], ids=str)
+def test_a_pooled_convolution_under_vmap_is_that_of_xla(axes):
+    x, kernel = operands(members=3)
+    x = x[0] if axes[0] is None else jnp.moveaxis(x, 0, axes[0])
+    kernel = kernel[0] if axes[1] is None else jnp.moveaxis(kernel, 0, axes[1])
+    ours, xlas = (jax.vmap(value_and_gradients(c), in_axes=axes) for c in (convolve_and_pool, pooled_by_xla(True)))
+    assert_close(ours(x, kernel), xlas(x, kernel))
+
+
+@pytest.mark.parametrize("is_padded", [True, False])
+def test_derivatives_of_a_pooled_convolution_agree_with_differences(float64, is_padded):
+    x, kernel = operands(image=(6, 5), channels=2, features=3, images=2)
+    function = jax.jit(lambda x, k: jnp.sin(convolve_and_pool(x, k, is_padded)))
+    check_grads(function, (x, kernel), order=2, modes=("fwd", "rev"), eps=1e-5)
+
+
+def test_derivatives_of_second_order_in_single_precision_are_those_of_xla(way):
+    x, kernel = operands(image=(6, 6), channels=4, features=4, images=3)
+
+    def meta(convolve):
+        loss = lambda k: jnp.mean(jnp.sin(convolve(jnp.tanh(conv2d(x, k)), k)))  # noqa: E731
+        return jax.jit(jax.grad(lambda k: loss(k - 0.1 * jax.grad(loss)(k))))(kernel)
+
+    assert_close(meta(convolve_and_pool), meta(pooled_by_xla(True)))
+
+
+def test_a_number_that_is_not_finite_stays_in_the_maxima(way):
+    x, kernel = operands(image=(4, 4))
+    pooled = convolve_and_pool(x.at[:, 2, 1].set(jnp.nan), kernel)
+    assert np.isnan(pooled[:, 1, 0]).all()
 
 
 def test_images_of_a_batch_may_have_any_leading_axes():
@@ -134,7 +207,8 @@ def test_derivatives_of_both_orders_and_modes_agree_with_differences(float64, st
     check_grads(jax.jit(lambda x, k: jnp.sin(conv2d(x, k, stride))), (x, kernel), order=2, modes=("fwd", "rev"))
 
 
-def test_no_convolution_with_a_window_as_large_as_the_image_in_a_training_step():
+def test_no_convolution_with_a_window_as_large_as_the_image_in_a_training_step(monkeypatch):
+    monkeypatch.setattr(conv, "has_function", lambda *_: False)
     x, kernel = operands(image=(28, 28), channels=16, features=16)
 
     def step(convolve):

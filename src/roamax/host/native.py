@@ -18,8 +18,10 @@ from roamax.host import files
 
 SWITCH = "ROAMAX_NATIVE"
 """The environment variable that turns compiled functions off, if it is 0."""
+HEADER = Path(__file__).with_name("native.h")
+"""What all of these functions include."""
 COMPILERS = "c++", "g++", "clang++"
-PATIENCE = 20
+PATIENCE = 30
 """The seconds after which a compiler is given up."""
 
 _logger = logging.getLogger("roamax.native")
@@ -54,7 +56,7 @@ def _built(source: Path) -> Path:
     """Return the library of a C++ file, from the user's cache folder if it is there and whole."""
     import platformdirs
 
-    content = files.read_bytes(source)
+    content = files.read_bytes(source) + files.read_bytes(HEADER)
     library = Path(platformdirs.user_cache_dir("roamax")) / "native" / f"{source.stem}-{_key(content)}.so"
     seal = library.with_suffix(".sha256")
     try:
@@ -88,5 +90,13 @@ def _compile(source: Path, target: Path) -> None:
     compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
     if compiler is None:
         raise FileError(f"{source.name} could not be compiled: there is no C++ compiler.")
-    command = [compiler, *_options(), f"-I{jax.ffi.include_dir()}", str(source), "-o", str(target)]
+    command = [
+        compiler,
+        *_options(),
+        f"-I{jax.ffi.include_dir()}",
+        f"-I{HEADER.parent}",
+        str(source),
+        "-o",
+        str(target),
+    ]
     subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE, stdin=subprocess.DEVNULL)

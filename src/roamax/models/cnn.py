@@ -7,8 +7,8 @@ import jax
 
 from roamax.errors import whole
 from roamax.models.conv import Conv, max_pool2x2
+from roamax.models.model import INCREASING, as_images
 from roamax.models.model import activation as activation_named
-from roamax.models.model import as_images
 
 
 class CNN(nn.Module):
@@ -30,12 +30,14 @@ class CNN(nn.Module):
         """Return logits for images."""
         images = as_images(x, least=2)
         x = images
-        for layer in range(self.depth):
-            x = Conv(self.channels, name=f"conv{layer}")(x)
-            if self.residual and layer == self.depth - 1:
-                x = x + Conv(self.channels, (1, 1), name="shortcut")(images)
-            x = self.activation(x)
-        x = max_pool2x2(x)
+        for layer in range(self.depth - 1):
+            x = self.activation(Conv(self.channels, name=f"conv{layer}")(x))
+        last = f"conv{self.depth - 1}"
+        if self.residual:
+            x = Conv(self.channels, name=last)(x) + Conv(self.channels, (1, 1), name="shortcut")(images)
+            x = max_pool2x2(self.activation(x))
+        else:
+            x = _pooled(x, self.channels, self.activation, last)
         x = x.reshape(x.shape[0], -1)
         if self.bottleneck is not None:
             x = nn.Dense(self.bottleneck, name="bottleneck")(x)
@@ -55,11 +57,20 @@ class PooledCNN(nn.Module):
         """Return logits for images."""
         x = as_images(x, least=10)
         for layer in range(2):
-            # An unpadded convolution is the padded one without its border.
-            x = Conv(self.channels, name=f"conv{layer}")(x)[:, 1:-1, 1:-1]
-            x = max_pool2x2(self.activation(x))
+            x = _pooled(x, self.channels, self.activation, f"conv{layer}", is_padded=False)
         x = self.activation(nn.Dense(self.hidden, name="hidden")(x.reshape(x.shape[0], -1)))
         return nn.Dense(self.num_classes, name="output")(x)
+
+
+def _pooled(
+    x: jax.Array, channels: int, activation: Callable[[jax.Array], jax.Array], name: str, is_padded: bool = True
+) -> jax.Array:
+    """Return a layer with an activation and a 2x2 max pool, in the order that costs less if it does not matter."""
+    if activation in INCREASING:
+        return activation(Conv(channels, pools=True, is_padded=is_padded, name=name)(x))
+    x = activation(Conv(channels, name=name)(x))
+    # An unpadded convolution is the padded one without its border.
+    return max_pool2x2(x if is_padded else x[:, 1:-1, 1:-1])
 
 
 def cnn(

@@ -33,6 +33,8 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "swish": jax.nn.swish,
     "tanh": jnp.tanh,
 }
+INCREASING = frozenset(ACTIVATIONS[name] for name in ("elu", "leaky_relu", "relu", "sigmoid", "softplus", "tanh"))
+"""Activations that may come before or after a maximum."""
 
 
 def activation(name: str) -> Callable[[jax.Array], jax.Array]:

@@ -10,47 +10,22 @@
 #endif
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstdint>
-#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "xla/ffi/api/c_api.h"
+#include "native.h"
 
 namespace {
 
+using namespace roamax;
+
 constexpr int64_t kGroup = 64;
-
-#if defined(__AVX512F__)
-constexpr int kLanes = 16;
-#elif defined(__AVX__)
-constexpr int kLanes = 8;
-#else
-constexpr int kLanes = 4;
-#endif
-// The vectors of a block: with 32 registers four, else two.
-#if defined(__AVX512F__) || defined(__aarch64__)
-constexpr int kVectors = 4;
-#else
-constexpr int kVectors = 2;
-#endif
-
-typedef float Vector __attribute__((vector_size(4 * kLanes)));
-typedef float Unaligned __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));
-
-inline Vector Load(const float* from) { return *reinterpret_cast<const Unaligned*>(from); }
-inline void Store(float* to, Vector value) { *reinterpret_cast<Unaligned*>(to) = value; }
-
-#if defined(__clang__)
-#define UNROLLED _Pragma("unroll")
-#else
-#define UNROLLED _Pragma("GCC unroll 8")
-#endif
-
-#define SIMD _Pragma("omp simd")
+// The vectors of a block.
+constexpr int kVectors = kRegisters / 8;
+using Vector = Of<kLanes>::Vector;
 
 // Negative numbers become 0; NaN stays NaN.
 inline Vector Positive(Vector x) {
@@ -61,40 +36,9 @@ inline Vector Positive(Vector x) {
 #endif
 }
 
-// Keeps the compiler from loading a vector again for each use, which would take as long as the arithmetic.
-template <typename T>
-inline T InRegister(T x) {
-#if defined(__x86_64__)
-  asm("" : "+v"(x));
-#endif
-  return x;
-}
-
 // The 64 numbers of a group: a feature, or a hidden unit.
 struct Row {
   alignas(64) float at[kGroup];
-};
-
-// Work in turns, which threads claim one by one.
-class Task {
- public:
-  virtual ~Task() = default;
-  // Takes turns until none is left.
-  virtual void Work() = 0;
-
-  bool Claim(int64_t* turn) { return (*turn = next_.fetch_add(1)) < turns; }
-  void Finish() { finished_.fetch_add(1); }
-  bool IsFinished() const { return finished_.load() >= turns; }
-  void Keep() { users_.fetch_add(1); }
-  void Release() {
-    if (users_.fetch_sub(1) == 1) delete this;
-  }
-
-  int64_t turns = 0;
-
- private:
-  std::atomic<int64_t> next_{0}, finished_{0};
-  std::atomic<int> users_{1};
 };
 
 // Adds to some numbers of `units` rows the sum of weight * input over `count` rows of inputs. `stride` and `step` are
@@ -384,72 +328,6 @@ void Flattening::Work() {
   for (int64_t turn; Claim(&turn); Finish()) Flatten(*blocks[turn].first, blocks[turn].second, &space);
 }
 
-// ---- Calls.
-
-void Help(void* data) {
-  Task* task = static_cast<Task*>(data);
-  task->Work();
-  task->Release();
-}
-
-// With less work, to wake up another thread and to wait for it takes longer than its share.
-constexpr int64_t kOperationsPerThread = 1 << 21;
-
-// Shares a task of so many operations with the threads of XLA, and returns when all turns are over. A helper that comes
-// late finds nothing to do, so that no thread waits for one that has not begun.
-void Share(const XLA_FFI_CallFrame* frame, Task* task, int64_t operations) {
-  const XLA_FFI_Api* api = frame->api;
-  int64_t threads = 1;
-  XLA_FFI_ThreadPool_NumThreads_Args count = {};
-  count.struct_size = XLA_FFI_ThreadPool_NumThreads_Args_STRUCT_SIZE;
-  count.ctx = frame->ctx;
-  count.num_threads = &threads;
-  XLA_FFI_Error* error = api->XLA_FFI_ThreadPool_NumThreads(&count);
-  threads = std::min({threads, task->turns, operations / kOperationsPerThread});
-  for (int64_t helper = 1; error == nullptr && helper < threads; ++helper) {
-    task->Keep();
-    XLA_FFI_ThreadPool_Schedule_Args args = {};
-    args.struct_size = XLA_FFI_ThreadPool_Schedule_Args_STRUCT_SIZE;
-    args.ctx = frame->ctx;
-    args.task = Help;
-    args.data = task;
-    error = api->XLA_FFI_ThreadPool_Schedule(&args);
-    if (error != nullptr) task->Release();
-  }
-  if (error != nullptr) {
-    XLA_FFI_Error_Destroy_Args args = {};
-    args.struct_size = XLA_FFI_Error_Destroy_Args_STRUCT_SIZE;
-    args.error = error;
-    api->XLA_FFI_Error_Destroy(&args);
-  }
-  task->Work();
-  while (!task->IsFinished()) std::this_thread::yield();
-}
-
-// Answers XLA's question for the version of its interface, which comes before any call.
-bool TellVersion(const XLA_FFI_CallFrame* frame) {
-  for (auto* extension = frame->extension_start; extension != nullptr; extension = extension->next)
-    if (extension->type == XLA_FFI_Extension_Metadata) {
-      XLA_FFI_Metadata* metadata = reinterpret_cast<XLA_FFI_Metadata_Extension*>(extension)->metadata;
-      metadata->api_version = {XLA_FFI_Api_Version_STRUCT_SIZE, nullptr, XLA_FFI_API_MAJOR, XLA_FFI_API_MINOR};
-      metadata->traits = 0;
-      return true;
-    }
-  return false;
-}
-
-const XLA_FFI_Buffer* Argument(const XLA_FFI_CallFrame* frame, int64_t i) {
-  return static_cast<const XLA_FFI_Buffer*>(frame->args.args[i]);
-}
-
-const float* Numbers(const XLA_FFI_CallFrame* frame, int64_t i) {
-  return static_cast<const float*>(Argument(frame, i)->data);
-}
-
-float* Result(const XLA_FFI_CallFrame* frame, int64_t i) {
-  return static_cast<float*>(static_cast<XLA_FFI_Buffer*>(frame->rets.rets[i])->data);
-}
-
 }  // namespace
 
 extern "C" XLA_FFI_Error* roamax_mlp(XLA_FFI_CallFrame* frame) {
@@ -490,7 +368,7 @@ extern "C" XLA_FFI_Error* roamax_mlp(XLA_FFI_CallFrame* frame) {
 extern "C" XLA_FFI_Error* roamax_flatten(XLA_FFI_CallFrame* frame) {
   if (TellVersion(frame)) return nullptr;
   Flattening* task = new Flattening;
-  const int64_t longest = *static_cast<const int64_t*>(static_cast<XLA_FFI_Scalar*>(frame->attrs.attrs[0])->value);
+  const int64_t longest = Attribute(frame, 0);
   for (int64_t i = 0; i < frame->args.size; ++i) {
     const XLA_FFI_Buffer* moves = Argument(frame, i);
     const int64_t rows = moves->dims[moves->rank - 2], columns = moves->dims[moves->rank - 1];
