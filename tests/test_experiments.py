@@ -221,6 +221,11 @@ def test_a_plan_counts_all_steps_of_members_and_of_cycles(laboratory, tmp_path, 
     assert not (tmp_path / "new").exists()
 
 
+def test_a_plan_trains_no_sampler(laboratory, tmp_path, monkeypatch):
+    monkeypatch.setattr("roamax.meta.train", lambda *_, **__: pytest.fail("a plan trains"))
+    assert plan_queue(tmp_path / "new", names=["meta-loss"], scale="tiny") == []
+
+
 @pytest.mark.parametrize(("option", "value"), [
     ("seeds", 0), ("seed", -1), ("draws", 0), ("workers", 0), ("methods", ["Foo"]), ("problems", ["foo"]),
     ("names", ["foo"]), ("scale", "foo"), ("weights", {"Foo": Path("foo")}),

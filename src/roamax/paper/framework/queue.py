@@ -48,6 +48,8 @@ def chains_of(name: str, lab: Lab, pace: dict[str, float]) -> dict[Path, float]:
     Returns:
         The hours by folder. Chains of later searches are not among them.
     """
+    if not EXPERIMENTS[name].has_chains:
+        return {}
     planner = _Planner()
     with contextlib.suppress(_Asked):
         importlib.import_module(f"roamax.paper.{name.replace('-', '_')}").run(

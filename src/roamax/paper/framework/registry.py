@@ -18,6 +18,8 @@ class Experiment(NamedTuple):
     """The time at cpu scale on two cores, without any existing chains."""
     takes_steps: bool = False
     """Whether the length of runs can be chosen: methods are then tuned to it."""
+    has_chains: bool = True
+    """Whether it compares chains; otherwise it only meta-trains, and `problems` and `methods` do not concern it."""
 
 
 _IMAGES = ("fashion_mnist", "cifar10", "cifar100", "tiny_imagenet")
@@ -30,7 +32,9 @@ EXPERIMENTS = {
     "corruption": Experiment("accuracy by severity on CIFAR-10-C", ("cifar10",), 8),
     "convergence": Experiment("ESS/s and cR-hat, whole and by layer", _IMAGES, 7),
     "update-analysis": Experiment("step lengths and training NLL over a run; contours of the network", ("cifar10",), 6),
-    "meta-loss": Experiment("meta-loss over outer steps for several values of epsilon²", ("digits",), 6),
+    "meta-loss": Experiment(
+        "meta-loss over outer steps for several values of epsilon²", ("digits",), 6, has_chains=False
+    ),
     "objective": Experiment("BMA vs. CE meta-loss: barriers between draws", ("cifar10", "mnist"), 8),
     "ablation": Experiment("small, precond and full L2E", (*_IMAGES, "mnist"), 18),
     "kinetic": Experiment("Kinetic L2E vs. L2E", _IMAGES, 9),
