@@ -156,6 +156,13 @@ MUTANTS = (
         "tests/test_learned.py -k native_network",
     ),
     Mutant(
+        "the gradient of a native pool goes to the wrong row",
+        "models/_conv.cc",
+        "(2 * a + place / 2) * line",
+        "(2 * a + place % 2) * line",
+        "tests/test_conv.py -k a_pooled_convolution_and_its_gradients",
+    ),
+    Mutant(
         "half a native library is loaded",
         "host/native.py",
         "files.read_bytes(library, files.read_bytes(seal).decode())",

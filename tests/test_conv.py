@@ -12,7 +12,7 @@ from jax.test_util import check_grads
 
 from roamax.errors import InputError
 from roamax.host import native
-from roamax.models import conv
+from roamax.models import _conv_products as products
 from roamax.models.conv import Conv, conv2d, convolve_and_pool, max_pool2x2
 
 CASES = {
@@ -37,11 +37,11 @@ WAYS = {"C++": None, "XLA, one core": 1, "XLA, four cores": 4}
 @pytest.fixture(params=WAYS)
 def way(request, monkeypatch):
     cores = WAYS[request.param]
-    if cores is None and not native.has_function(conv.CONVOLVE, conv.SOURCE):
+    if cores is None and not native.has_function(products.CONVOLVE, products.SOURCE):
         pytest.skip("there is no C++ compiler")
     if cores is not None:
-        monkeypatch.setattr(conv, "has_function", lambda *_: False)
-        monkeypatch.setattr(conv, "_cores", lambda: cores)
+        monkeypatch.setattr(products, "has_function", lambda *_: False)
+        monkeypatch.setattr(products, "_cores", lambda: cores)
     return request.param
 
 
@@ -208,7 +208,7 @@ def test_derivatives_of_both_orders_and_modes_agree_with_differences(float64, st
 
 
 def test_no_convolution_with_a_window_as_large_as_the_image_in_a_training_step(monkeypatch):
-    monkeypatch.setattr(conv, "has_function", lambda *_: False)
+    monkeypatch.setattr(products, "has_function", lambda *_: False)
     x, kernel = operands(image=(28, 28), channels=16, features=16)
 
     def step(convolve):

@@ -29,29 +29,18 @@ struct Shape {
 // The numbers of features, rounded up to whole vectors.
 int64_t Rounded(int64_t features, int lanes) { return (features + lanes - 1) / lanes * lanes; }
 
-// An image in a frame of zeros, its pixels `dilation` apart.
+// An image in a frame of zeros, which with a stride may be too small for the last line and column.
 struct Frame {
   Shape image, frame;
-  int64_t top, left, dilation;
+  int64_t top, left;
 
+  // Puts an image into a frame that holds zeros, or another image.
   void Fill(const float* from, float* to) const {
-    std::memset(to, 0, frame.Size() * sizeof(float));
-    const int64_t channels = image.channels;
-    for (int64_t a = 0; a < image.height; ++a) {
-      const int64_t row = top + a * dilation;
-      if (row < 0 || row >= frame.height) continue;
-      float* line = to + row * frame.width * channels;
-      const float* pixels = from + a * image.width * channels;
-      if (dilation == 1 && left >= 0 && left + image.width <= frame.width) {
-        std::memcpy(line + left * channels, pixels, image.width * channels * sizeof(float));
-        continue;
-      }
-      for (int64_t b = 0; b < image.width; ++b) {
-        const int64_t column = left + b * dilation;
-        if (column >= 0 && column < frame.width)
-          std::memcpy(line + column * channels, pixels + b * channels, channels * sizeof(float));
-      }
-    }
+    const int64_t channels = image.channels, rows = std::min(image.height, frame.height - top);
+    const int64_t size = std::min(image.width, frame.width - left) * channels;
+    for (int64_t a = 0; a < rows; ++a)
+      std::memcpy(to + ((top + a) * frame.width + left) * channels, from + a * image.width * channels,
+                  size * sizeof(float));
   }
 };
 
@@ -296,9 +285,9 @@ const XLA_FFI_Buffer* ResultBuffer(const XLA_FFI_CallFrame* frame) {
   return static_cast<XLA_FFI_Buffer*>(frame->rets.rets[0]);
 }
 
-// The attributes of a call, in the order of the alphabet: how far apart the pixels of x are in their frame; the size of
-// what is pooled, if anything is; the frame on the left; the stride; the frame above.
-enum { kDilation, kHeight, kLeft, kStride, kTop, kWidth };
+// The attributes of a call, in the order of the alphabet: the height and width of what is pooled, if anything is; the
+// zeros above an image and on its left; and the stride.
+enum { kHeight, kLeft, kStride, kTop, kWidth };
 
 // Sets what all products have in common: images are of the shape `image`, and become those of the shape `output`.
 template <typename Kind>
@@ -308,7 +297,7 @@ void Run(const XLA_FFI_CallFrame* frame, Kind* task, const Shape& image, const S
   task->output = output;
   const Shape framed = {(output.height - 1) * stride + kernel[0], (output.width - 1) * stride + kernel[1],
                         image.channels};
-  task->frame = {image, framed, Attribute(frame, kTop), Attribute(frame, kLeft), Attribute(frame, kDilation)};
+  task->frame = {image, framed, Attribute(frame, kTop), Attribute(frame, kLeft)};
   task->x = Numbers(frame, 0), task->other = Numbers(frame, 1), task->result = Result(frame, 0);
   task->places = frame->args.size == 3 ? static_cast<const int32_t*>(Argument(frame, 2)->data) : nullptr;
   task->Prepare();
