@@ -300,10 +300,10 @@ def test_the_papers_scale_has_the_papers_numbers():
     assert PAPER["tiny_imagenet"].draws == 10
 
 
-def test_a_long_run_has_600_epochs_the_papers_settings_and_members_that_share_its_steps():
+def test_a_long_run_has_300_epochs_the_papers_settings_and_members_that_share_its_steps():
     problem = LONG["cifar10"]
-    assert (problem.steps, problem.draws, problem.thinning) == (600 * 640, 100, 5 * 640)
-    assert problem.hyper["cSGMCMC"] == PAPER["cifar10"].hyper["cSGMCMC"]
+    assert (problem.steps, problem.draws, problem.thinning) == (300 * 320, 100, 2 * 320)
+    assert problem.hyper["cSGMCMC"] == {**PAPER["cifar10"].hyper["cSGMCMC"], "cycles": 15}
     assert problem.hyper["DE"] == {"learning_rate": 0.1, "momentum_decay": 0.1, "weight_decay": 1e-3}
 
 

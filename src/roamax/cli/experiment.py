@@ -56,7 +56,7 @@ def experiment(
     Args:
         name: A name that `roamax experiment list` shows.
         out: The folder for results.
-        scale: cpu takes minutes on two cores; long takes hours per chain; paper uses the paper's settings,
+        scale: cpu takes minutes on two cores; long takes hours; paper uses the paper's settings,
             for accelerators.
         chains: The folder for chains; experiments that share it share chains.
         seeds: Number of seeds, starting from --seed.
@@ -132,7 +132,7 @@ def run_all(
     Args:
         out: The folder for everything.
         names: Run only these experiments.
-        scale: cpu takes minutes on two cores; long takes hours per chain; paper uses the paper's settings,
+        scale: cpu takes minutes on two cores; long takes hours; paper uses the paper's settings,
             for accelerators.
         seeds: Number of seeds, starting from --seed.
         problems: Run only these problems, and the experiments that have them.

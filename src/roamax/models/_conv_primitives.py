@@ -14,9 +14,9 @@ from jax.interpreters import ad, batching, mlir
 from roamax.models._conv_products import Geometry, convolve, input_gradient, kernel_gradient, maxima
 
 
-def _primitive(name: str, compute: Callable[..., Any], abstract: Callable[..., Any], **options: bool) -> Primitive:
+def _primitive(name: str, compute: Callable[..., Any], abstract: Callable[..., Any], results: int = 1) -> Primitive:
     primitive = Primitive(name)
-    primitive.multiple_results = options.get("multiple_results", False)
+    primitive.multiple_results = results > 1
     primitive.def_abstract_eval(abstract)
     primitive.def_impl(jax.jit(primitive.bind, static_argnames="geometry"))
     mlir.register_lowering(primitive, mlir.lower_fun(compute, multiple_results=primitive.multiple_results))
@@ -38,7 +38,7 @@ def _abstract_maxima(x: Any, kernel: Any, *, geometry: Geometry) -> tuple[Shaped
 convolve_p = _bilinear("convolve", convolve, lambda x, k, geometry: (x[0], *geometry.result, k[3]))
 input_gradient_p = _bilinear("input_gradient", input_gradient, lambda g, k, geometry: (g[0], *geometry.image, k[2]))
 kernel_gradient_p = _bilinear("kernel_gradient", kernel_gradient, lambda x, g, geometry: (*geometry.window, x[3], g[3]))
-maxima_p = _primitive("maxima", maxima, _abstract_maxima, multiple_results=True)
+maxima_p = _primitive("maxima", maxima, _abstract_maxima, results=2)
 
 
 def _register_derivatives(primitive: Primitive, left: Callable[..., Any], right: Callable[..., Any]) -> None:
