@@ -23,12 +23,15 @@ from roamax.schedules import CosineToConstant
 from roamax.tasks import Task, TaskSpec
 from roamax.types import Key, Sampler
 
+L2E_TUNED = "L2E, tuned"
+"""L2E with the weights that ship and the settings of a search, as the paper has them for each data set."""
 LEARNED: dict[str, tuple[Record, str]] = {
     **{
         record.method: (record, name.replace("_", "-"))
         for name, record in RECORDS.items()
         if record.family and record.draws == "step"
     },
+    L2E_TUNED: (RECORDS["l2e"], "l2e"),
     "CE L2E": (RECORDS["l2e"], "l2e-ce"),
     "Small L2E": (RECORDS["l2e"], "l2e-small"),
 }

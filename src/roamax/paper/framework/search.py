@@ -10,9 +10,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from roamax import pretrained
 from roamax.paper.framework.chain import Chain
 from roamax.paper.framework.lab import Lab
-from roamax.paper.framework.methods import ROAM_WITH_ITS_PRIOR_TUNED
+from roamax.paper.framework.methods import L2E_TUNED, LEARNED, ROAM_WITH_ITS_PRIOR_TUNED
 from roamax.paper.framework.problems import Problem
 from roamax.samplers.registry import RECORDS
 from roamax.tasks import Task
@@ -70,6 +71,7 @@ AXES: dict[str, tuple[Axis, ...]] = {
     "SMS-UBU": _SGMCMC,
     "SMILE": _SGMCMC,
     "cSGMCMC": (_CYCLES, *_SGMCMC),
+    L2E_TUNED: (_STEP, *_DECAYS),
     ROAM_WITH_ITS_PRIOR_TUNED: (_DECAYS[1],),
 }
 """The methods that are tuned, each with its axes in the order of the search. A sampler of the registry with a learning
@@ -119,6 +121,10 @@ def _start(name: str, task: Task) -> dict[str, Any]:
     start = {axis.name: axis.default for axis in AXES[name]}
     if not start.keys() & {"learning_rate", "epsilon_squared"}:
         return start
+    if name in LEARNED:
+        card = pretrained.resolve(LEARNED[name][1], LEARNED[name][0].name).card
+        start["epsilon_squared"] = _nearest(card["step_size"] ** 2, EPSILONS_SQUARED)
+        return start | {"momentum_decay": _nearest(card["friction"], MOMENTUM_DECAYS)}
     records = {record.method: record for record in RECORDS.values()}
     rate = records[name].learning_rate(task.is_regression) if name in records else ADAM_RATES[task.is_regression]
     assert rate is not None
