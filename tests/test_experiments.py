@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import pytest
 
-from roamax.errors import InputError
+from roamax.errors import FileError, InputError
 from roamax.host import files
 from roamax.meta.config import SamplerName, TrainConfig
 from roamax.meta.families import make_family
@@ -31,6 +31,7 @@ from roamax.paper import (
 )
 from roamax.paper.framework import search
 from roamax.paper.framework.chain import Chain, Setup, prepare, scores
+from roamax.paper.framework.claims import Claim, above, below
 from roamax.paper.framework.comparison import Comparison, Value, exceeds, printed
 from roamax.paper.framework.lab import Lab
 from roamax.paper.framework.methods import LEARNED, method
@@ -486,7 +487,8 @@ def test_the_page_holds_every_table_and_figure(experiment, tmp_path):
     l2e, cyclical = (measured.rows["CIFAR-10", name]["cosine"] for name in ("L2E", "cSGMCMC"))
     words = {True: "holds", False: "does not hold", "level": "cannot be told from the noise"}
     verdict = words[exceeds(cyclical, l2e)]
-    assert f"- Draws of L2E are less alike than those of cSGMCMC: {verdict} here." in text
+    assert f"- Draws are less alike with L2E than with cSGMCMC (CIFAR-10, cosine): {verdict} here." in text
+    assert f"| CIFAR-10, cosine | – | {l2e.mean:.3g} vs. {cyclical.mean:.3g} | {verdict} |" in text
 
 
 def test_neither_the_reference_nor_the_largest_kld_is_marked_as_the_best():
@@ -519,21 +521,90 @@ def test_the_summary_compares_the_papers_leader_with_the_best_other_method():
         "cannot be told from the noise": table((0.6, 0.1), (0.55, 0.1)),
         "not testable": table(0.9, 0.7, untestable="too short"),
     }
-    sections = {name: {"tables": {"t": stored}, "remarks": []} for name, stored in tables.items()}
-    text = summary({**sections, "other": {"tables": {}, "claims": {"c": False}, "remarks": []}})
+    sections = {name: {"tables": {"t": stored}, "scale": "cpu"} for name, stored in tables.items()}
+    claim = Claim("c", False).to_json()
+    text = summary({**sections, "other": {"tables": {}, "claims": [claim], "scale": "long"}})
     assert "Verdicts on 5 claims of the paper: does not hold 2, holds 1, cannot" in text
-    assert "| L2E is best in NLL | A | NLL 0.4 vs. 0.5 | 0.7 vs. 0.9 | holds |" in text
+    assert "| L2E is best in NLL | [holds](#holds) | cpu | A | 0.4 vs. 0.5 | 0.7 vs. 0.9 | holds |" in text
     assert "| 0.7 vs. 0.6 | does not hold |" in text
     assert "| 0.55 vs. 0.6 | cannot be told from the noise |" in text
     assert "| 0.7 vs. 0.9 | not testable |" in text
-    assert "| [other](#other) | c | – | – | – | does not hold |" in text
+    assert "| c | [other](#other) | long | – | – | – | does not hold |" in text
     assert summary({}) == ""
+
+
+def rows_of(text):
+    """The cells of each row of the first table of a text in Markdown, with plain spaces."""
+    table = [line.strip("| ").split(" | ") for line in text.replace("\u00a0", " ").splitlines() if line[:1] == "|"]
+    return table[2:]
+
+
+def test_a_statement_about_several_data_sets_is_one_row_of_the_summary():
+    here = [Value(0.5, 0.01), Value(0.6, 0.01), None]
+    claims = [above("b", here[0], here[1], "X"), below("b", here[0], here[1], "Y"), above("b", here[0], here[2], "Z")]
+    stored = [json.loads(json.dumps(claim.to_json())) for claim in claims if claim.holds is not None]
+    text = summary({"s": {"tables": {}, "claims": stored, "scale": "cpu"}})
+    pairs = "0.5 vs. 0.6"
+    assert rows_of(text) == [["b", "[s](#s)", "cpu", "X<br>Y", "–", pairs, "does not hold<br>holds"]]
+
+
+def test_the_summary_has_a_line_for_each_data_set_and_verdict():
+    paper = printed(("ACC", "NLL"), {("A", "L2E"): (0.9, 0.1), ("A", "DE"): (0.8, 0.2), ("B", "L2E"): (0.9, 0.1),
+                                     ("B", "DE"): (0.8, 0.2)})  # fmt: skip
+    good, bad = ((0.9, 0.01), (0.1, 0.01)), ((0.7, 0.01), (0.2, 0.01))
+    ours = {("A", "L2E"): good, ("A", "DE"): bad, ("B", "L2E"): (bad[0], good[1]), ("B", "DE"): (good[0], bad[1])}
+    better = {"ACC": "max", "NLL": "min"}
+    rows = printed(("ACC", "NLL"), ours)
+    table = Comparison("t", ("Data set", "Method"), ("ACC", "NLL"), rows, paper, compared="rows", better=better)
+    (row,) = rows_of(summary({"s": {"tables": {"t": table.to_json()}, "scale": "cpu"}}))
+    assert row == [
+        "L2E is best in NLL, ACC", "[s](#s)", "cpu", "A: NLL, ACC<br>B: ACC<br>B: NLL",
+        "0.1 vs. 0.2<br>0.9 vs. 0.8<br>0.1 vs. 0.2", "0.1 vs. 0.2<br>0.7 vs. 0.9<br>0.1 vs. 0.2",
+        "holds<br>does not hold<br>holds",
+    ]  # fmt: skip
+
+
+def test_the_page_says_what_was_not_run(tmp_path):
+    folder = Path(__file__).parents[1] / "results" / "text"
+    hours = tmp_path / "hours.json"
+    chains = {"experiment": "text", "chain": "IMDB-DE", "chains": 3, "hours": 1234.4}
+    files.write_json(hours, [chains, {**chains, "chain": "IMDB-L2E", "hours": 10}])
+    write_page([folder], tmp_path / "page.md", hours)
+    text = (tmp_path / "page.md").read_text()
+    assert "which take 1,244 hours on one core" in text
+    assert "| text | IMDB-DE | 3 | 1,234 |" in text
+    assert text.index("Verdicts on") < text.index("## What was not run") < text.index("## How it was measured")
+    write_page([folder], tmp_path / "page.md")
+    assert "not run" not in (tmp_path / "page.md").read_text().partition("## text")[0]
+    files.write_json(hours, [{"experiment": "text"}])
+    with pytest.raises(FileError, match="--plan --json"):
+        write_page([folder], tmp_path / "page.md", hours)
+
+
+def test_claims_of_older_results_are_made_from_their_tables(tmp_path):
+    kept = json.loads((Path(__file__).parents[1] / "results" / "text" / "results.json").read_text())
+    rows = printed(("L2E", "DE"), {("ACC", "A"): ((0.9, 0.01), (0.8, 0.01))})
+    table = Comparison("t", ("Metric", "Data set"), ("L2E", "DE"), rows).to_json()
+    older = {"tables": {"t": table}, "orderings": {}, "claims": {"L2E is more accurate than DE on A": True}}
+    for name in ("image-classification", "text", "meta-loss"):
+        (tmp_path / name).mkdir()
+        files.write_json(tmp_path / name / "results.json", {**kept, **older, "experiment": name})
+    write_page([tmp_path / "image-classification", tmp_path / "text"], tmp_path / "page.md")
+    assert rows_of((tmp_path / "page.md").read_text())[:2] == [
+        ["L2E is more accurate than DE", "[image-classification](#image-classification)", "cpu", "A", "–",
+         "0.9 vs. 0.8", "holds"],
+        ["L2E is more accurate than DE on A", "[text](#text)", "cpu", "–", "–", "–", "holds"],
+    ]  # fmt: skip
+    with pytest.raises(FileError, match="was not written by"):
+        write_page([tmp_path / "meta-loss"], tmp_path / "page.md")
 
 
 def test_the_page_of_results_is_what_the_kept_results_make(tmp_path):
     root = Path(__file__).parents[1]
     shutil.copytree(root / "docs" / "results", tmp_path / "results")
-    write_page([path.parent for path in root.glob("results/*/results.json")], tmp_path / "results.md")
+    hours = root / "docs" / "hours.json"
+    folders = [path.parent for path in root.glob("results/*/results.json")]
+    write_page(folders, tmp_path / "results.md", hours if hours.exists() else None)
     assert (tmp_path / "results.md").read_text() == (root / "docs" / "results.md").read_text()
 
 

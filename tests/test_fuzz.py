@@ -139,7 +139,9 @@ RECORD = {
 }  # fmt: skip
 RESULTS = {
     "experiment": "ood", "scale": "cpu", "seeds": [0], "notes": ["a"], "minutes": 1.5, "remarks": ["b"], "figures": [],
-    "data": {}, "orderings": {"t": "All hold."}, "claims": {"c": True},
+    "data": {}, "orderings": {"t": "All hold."}, "claims": [
+        {"statement": "c", "holds": True, "data": "d", "here": [[0.5, 0.1], [0.4, None]]},
+    ],
     "made_by": {"versions": {"jax": "1"}, "cores": 2, "seed": 0},
     "tables": {"t": {
         "title": "t", "heads": ["method"], "columns": ["ACC"], "compared": "columns", "digits": 3,
@@ -440,6 +442,11 @@ def readers(world):
     shutil.copy(pretrained.FOLDER / "l2e.json", card / "l2e.json")
     fitted = BayesianClassifier(hidden=2, num_samples=2, burn_in=1, thinning=1, num_chains=1, random_state=0)
     fitted.fit(np.eye(3), ["a", "b", "a"]).save(world / "estimator")
+    older = {**RESULTS, "experiment": "image-classification", "claims": {"c": True}}
+    older["tables"] = {"t": {**RESULTS["tables"]["t"], "heads": ["a", "b"], "rows": [], "paper": []}}
+    (world / "older").mkdir()
+    files.write_json(world / "older" / "results.json", older)
+    files.write_json(world / "hours.json", [{"experiment": "ood", "chain": "c", "chains": 3, "hours": 1.5}])
     record = world / "data" / downloads.RECORD
     files.write_json(record, {"x": f"sha256:{'0' * 64}"})
 
@@ -458,6 +465,9 @@ def readers(world):
         named = {"run": read_record(world / "run" / "metrics.json")}
         write_runs_page(world / "new report.html", named, {"command": "", "seed": 0, "versions": {}})
 
+    def write_page(name="results", hours=None):
+        results.write_page([world / name], world / "new results.md", hours)
+
     return {
         "run/config.json": lambda: open_run(world / "run"),
         "run/metrics.json": write_report,
@@ -466,7 +476,9 @@ def readers(world):
         "run/statistics.jsonl": lambda: open_run(world / "run"),
         "meta/config.json": claim,
         "meta/state/checkpoint.json": load_state,
-        "results/results.json": lambda: results.write_page([world / "results"], world / "new results.md"),
+        "results/results.json": write_page,
+        "older/results.json": lambda: write_page("older"),
+        "hours.json": lambda: write_page(hours=world / "hours.json"),
         "card/l2e.json": lambda: roamax.l2e(linear_regression(num_data=4).posterior, card / "l2e.safetensors"),
         "estimator/estimator.json": load_estimator,
         f"data/{downloads.RECORD}": lambda: downloads._recorded(world / "data"),

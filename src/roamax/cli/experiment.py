@@ -205,6 +205,7 @@ def list_experiments(quiet: Quiet = False, json: Json = False) -> None:
 def page(
     dirs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DIR ...", help_behavior_hint="")],
     out: Annotated[Path, tyro.conf.arg(metavar="FILE")] = Path("results.md"),
+    hours: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -216,11 +217,12 @@ def page(
     Args:
         dirs: Folders that `roamax experiment` made.
         out: The page to write.
+        hours: What `roamax experiment all --plan --json` printed, to show what was not run.
     """
     from roamax.cli.output import print_json
     from roamax.paper.framework.results import write_page
 
-    written = write_page(dirs, out)
+    written = write_page(dirs, out, hours)
     if json:
         print_json({"page": str(out), "figures": [str(path) for path in written]})
     elif not quiet:

@@ -1,7 +1,8 @@
 """Ablation of the task distribution and the parameterisation: small, precond and full L2E, 10 draws."""
 
 from roamax.paper.framework.chain import scores
-from roamax.paper.framework.comparison import BETTER, SCORES, Comparison, exceeds, printed
+from roamax.paper.framework.claims import Claim, below
+from roamax.paper.framework.comparison import BETTER, SCORES, Comparison, Rows, printed
 from roamax.paper.framework.lab import Lab, averaged
 from roamax.paper.framework.problems import IMAGES
 from roamax.paper.framework.results import Findings
@@ -33,11 +34,14 @@ def run(lab: Lab) -> Findings:
     found = lab.measure(theirs, METHODS, scores) | lab.measure(more, ("Small L2E", "L2E"), scores)
     rows = averaged(found)
     table = Comparison("Ablation", ("Data set", "L2E"), SCORES, rows, PAPER, compared="rows", better=BETTER, digits=4)
-    claims = {
-        f"On {problem.label}, {name} has a higher NLL than L2E": exceeds(
-            rows.get((problem.label, name), {}).get("NLL"), rows.get((problem.label, "L2E"), {}).get("NLL")
-        )
-        for problem in theirs
+    return Findings({"ablation": table}, claims=claims(rows))
+
+
+def claims(rows: Rows) -> list[Claim]:
+    """Return what the paper finds on its data, from the rows of the table."""
+    nll = {key: row.get("NLL") for key, row in rows.items()}
+    return [
+        below("L2E has a lower NLL than its variants", nll.get((data, "L2E")), nll.get((data, name)), f"{data}, {name}")
+        for data in dict.fromkeys(data for data, _ in PAPER)
         for name in METHODS[:2]
-    }
-    return Findings({"ablation": table}, claims=claims)
+    ]

@@ -8,7 +8,8 @@ import numpy as np
 from roamax.evaluation.metrics import accuracy, nll
 from roamax.evaluation.score import by_draws
 from roamax.paper.framework.chain import Chain
-from roamax.paper.framework.comparison import Comparison, Value, exceeds
+from roamax.paper.framework.claims import Claim, above
+from roamax.paper.framework.comparison import Comparison, Rows, Value
 from roamax.paper.framework.lab import Lab, Record, averaged, methods_as_columns, published_hmc
 from roamax.paper.framework.problems import IMAGES
 from roamax.paper.framework.results import Findings
@@ -37,13 +38,17 @@ def run(lab: Lab) -> Findings:
     )
     packed = [{"data": label, "method": name, "curves": lines} for (label, name), lines in curves.items()]
     figures = {"by-draws": _figure(curves, rows)} if curves else {}
-    claims = {
-        f"L2E is more accurate than {rival} on {label}": exceeds(row.get("L2E"), row.get(rival))
-        for (metric, label), row in rows.items()
+    return Findings({"scores": table}, figures, {"by_draws": packed}, claims(rows))
+
+
+def claims(rows: Rows) -> list[Claim]:
+    """Return what the paper finds, from the rows of the table."""
+    return [
+        above(f"L2E is more accurate than {rival}", row.get("L2E"), row.get(rival), data)
+        for (metric, data), row in rows.items()
         for rival in METHODS
         if metric == "ACC" and rival != "L2E"
-    }
-    return Findings({"scores": table}, figures, {"by_draws": packed}, claims)
+    ]
 
 
 def _record(chain: Chain) -> Record:

@@ -8,6 +8,7 @@ import numpy as np
 
 from roamax import meta
 from roamax.meta import PRESETS, Stage, TrainConfig, log
+from roamax.paper.framework.claims import Claim
 from roamax.paper.framework.comparison import EPSILON_SQUARED, Comparison, Rows, Value
 from roamax.paper.framework.lab import Lab
 from roamax.paper.framework.results import Findings
@@ -66,15 +67,21 @@ def run(lab: Lab) -> Findings:
             }
     columns = ("first", "last", "best validation")
     table = Comparison("Meta-loss", ("Sampler", "Run"), columns, rows)
-    claims = {
-        "The loss of L2E falls with every step size": all(
-            row["last"].mean < row["first"].mean for (name, _), row in rows.items() if name == "L2E"
+    return Findings({"meta-loss": table}, {"meta-loss": _figure(curves)}, {"losses": curves}, claims(rows), seeds=1)
+
+
+def claims(rows: Rows) -> list[Claim]:
+    """Return what the paper finds, from the rows of the table."""
+    falls = all(row["last"].mean < row["first"].mean for (name, _), row in rows.items() if name == "L2E")
+    l2e, other = (_spread(rows, name) for name in ("L2E", "Meta-SGMCMC"))
+    return [
+        Claim("The loss of L2E falls with every step size", falls),
+        Claim(
+            "The final loss depends less on the step size with L2E than with Meta-SGMCMC",
+            l2e < other,
+            here=(Value(l2e), Value(other)),
         ),
-        "Where it ends depends less on the step size with L2E than with Meta-SGMCMC": (
-            _spread(rows, "L2E") < _spread(rows, "Meta-SGMCMC")
-        ),
-    }
-    return Findings({"meta-loss": table}, {"meta-loss": _figure(curves)}, {"losses": curves}, claims, seeds=1)
+    ]
 
 
 def _spread(rows: Rows, sampler: str) -> float:

@@ -1,7 +1,8 @@
 """Multimodality of draws: cosine similarity, error on a plane through three draws, error between pairs."""
 
 from roamax.paper.framework.chain import Chain
-from roamax.paper.framework.comparison import BETTER, Comparison, exceeds
+from roamax.paper.framework.claims import Claim, above, below
+from roamax.paper.framework.comparison import BETTER, Comparison, Rows
 from roamax.paper.framework.geometry import geometry, panels
 from roamax.paper.framework.lab import Lab, Record, averaged
 from roamax.paper.framework.results import Findings
@@ -18,14 +19,18 @@ def run(lab: Lab) -> Findings:
     rows = averaged(found, columns)
     better = {**BETTER, "cosine": "min"}
     table = Comparison("Distance between draws", ("Data set", "Method"), columns, rows, compared="rows", better=better)
-    l2e, cyclical = (rows.get(("CIFAR-10", name), {}) for name in ("L2E", "cSGMCMC"))
-    claims = {
-        "Draws of L2E are less alike than those of cSGMCMC": exceeds(cyclical.get("cosine"), l2e.get("cosine")),
-        "Barriers between draws of L2E are higher than between those of cSGMCMC": exceeds(
-            l2e.get("error barrier"), cyclical.get("error barrier")
-        ),
-    }
-    return Findings({"geometry": table}, panels(found), claims=claims, remarks=[IN_PARTS])
+    return Findings({"geometry": table}, panels(found), claims=claims(rows), remarks=[IN_PARTS])
+
+
+def claims(rows: Rows) -> list[Claim]:
+    """Return what the paper finds, from the rows of the table."""
+    data = "CIFAR-10"
+    l2e, cyclical = (rows.get((data, name), {}) for name in ("L2E", "cSGMCMC"))
+    alike, barriers = ((l2e.get(key), cyclical.get(key)) for key in ("cosine", "error barrier"))
+    return [
+        below("Draws are less alike with L2E than with cSGMCMC", *alike, f"{data}, cosine"),
+        above("Error barriers between draws are higher with L2E than with cSGMCMC", *barriers, data),
+    ]
 
 
 def _record(chain: Chain) -> Record:

@@ -1,7 +1,8 @@
 """L2E trained for the model average vs. for single draws: barriers between its draws."""
 
 from roamax.paper.framework.chain import Chain, scores
-from roamax.paper.framework.comparison import BETTER, Comparison, exceeds
+from roamax.paper.framework.claims import Claim, above
+from roamax.paper.framework.comparison import BETTER, Comparison, Rows
 from roamax.paper.framework.geometry import geometry
 from roamax.paper.framework.lab import Lab, Record, averaged
 from roamax.paper.framework.results import Findings
@@ -18,14 +19,14 @@ def run(lab: Lab) -> Findings:
     rows = averaged(found, COLUMNS)
     shown = {name: records[0] for (label, name), records in found.items() if label == "CIFAR-10"}
     table = Comparison("Meta-objective", ("Data set", "Method"), COLUMNS, rows, compared="rows", better=BETTER)
-    words = {"error barrier": "higher barriers between its draws", "KLD": "more diverse draws (KLD)"}
-    # The paper has CIFAR-10 only.
+    return Findings({"objective": table}, {"segments": error_paths(shown)} if shown else {}, claims=claims(rows))
+
+
+def claims(rows: Rows) -> list[Claim]:
+    """Return what the paper finds, on CIFAR-10 only, from the rows of the table."""
     bma, ce = (rows.get(("CIFAR-10", name), {}) for name in ("L2E", "CE L2E"))
-    claims = {
-        f"On CIFAR-10, L2E trained for the average has {what}": exceeds(bma.get(key), ce.get(key))
-        for key, what in words.items()
-    }
-    return Findings({"objective": table}, {"segments": error_paths(shown)} if shown else {}, claims=claims)
+    statement = "Draws of L2E are farther apart than those of CE L2E"
+    return [above(statement, bma.get(key), ce.get(key), f"CIFAR-10, {key}") for key in ("error barrier", "KLD")]
 
 
 def _record(chain: Chain) -> Record:

@@ -10,7 +10,8 @@ import numpy as np
 from roamax.evaluation import landscape
 from roamax.evaluation.compare import Method
 from roamax.host import files
-from roamax.paper.framework.comparison import Comparison, Value, exceeds
+from roamax.paper.framework.claims import Claim, above, below
+from roamax.paper.framework.comparison import Comparison, Rows, Value
 from roamax.paper.framework.lab import Lab
 from roamax.paper.framework.problems import Problem
 from roamax.paper.framework.results import Findings
@@ -38,12 +39,20 @@ def run(lab: Lab) -> Findings:
     if any(name == "L2E" for _, name in records):
         figures["contours"] = _contours(landscape.network_contours(lab.weights.get("L2E", "l2e")))
     columns = ("early", "late", "late / early")
-    claims = {}
-    for (label, name), row in rows.items():
-        word, more, less = ("longer", "late", "early") if name == "L2E" else ("shorter", "early", "late")
-        claims[f"On {label}, the steps of {name} are {word} at the minimum than early"] = exceeds(row[more], row[less])
     table = Comparison("Squared length of a step", ("Data set", "Method"), columns, rows, digits=5)
-    return Findings({"steps": table}, figures, claims=claims, seeds=1)
+    return Findings({"steps": table}, figures, claims=claims(rows), seeds=1)
+
+
+def claims(rows: Rows) -> list[Claim]:
+    """Return what the paper finds, from the rows of the table."""
+    longer = "Late steps of L2E are longer than early ones"
+    shorter = "Late steps of DE and cSGMCMC are shorter than early ones"
+    return [
+        above(longer, row["late"], row["early"], data)
+        if name == "L2E"
+        else below(shorter, row["late"], row["early"], f"{data}, {name}")
+        for (data, name), row in rows.items()
+    ]
 
 
 def _steps_of(lab: Lab, problem: Problem, method: Method, task: Task, path: Path) -> landscape.StepNorms:

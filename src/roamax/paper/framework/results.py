@@ -1,5 +1,6 @@
 """The results of an experiment: its files, and the page of results, which is made from the files results.json."""
 
+import importlib
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,9 +9,10 @@ from typing import Any
 
 from roamax.errors import FileError, check, named_file, shaped
 from roamax.host import files
-from roamax.paper.framework.comparison import EPSILON_SQUARED, LENGTH, Comparison, Holds
+from roamax.paper.framework.claims import Claim
+from roamax.paper.framework.comparison import EPSILON_SQUARED, LENGTH, Comparison
 from roamax.paper.framework.registry import EXPERIMENTS
-from roamax.paper.framework.summary import said, summary
+from roamax.paper.framework.summary import not_run, said, summary
 from roamax.report.figures import image
 from roamax.report.table import latex, markdown
 
@@ -19,14 +21,14 @@ from roamax.report.table import latex, markdown
 class Findings:
     """Tables and matplotlib figures by a short name, and the `data` behind them, ready for JSON.
 
-    `claims` are statements of the paper, in its text or figures, and whether they hold here. `remarks` are sentences
-    about tables for which the paper has nothing to compare with.
+    An experiment with `claims` has a function of that name that makes them from the rows of its tables. `remarks` are
+    sentences about tables for which the paper has nothing to compare with.
     """
 
     tables: Mapping[str, Comparison] = field(default_factory=dict)
     figures: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, Any] = field(default_factory=dict)
-    claims: Mapping[str, Holds] = field(default_factory=dict)
+    claims: Sequence[Claim] = ()
     remarks: Sequence[str] = ()
     seeds: int | None = None
     """The number of seeds used; None for all."""
@@ -47,7 +49,7 @@ def write_files(folder: Path, about: Mapping[str, Any], found: Findings) -> dict
         **about,
         "tables": {name: table.to_json() for name, table in found.tables.items()},
         "orderings": {name: table.orderings() for name, table in found.tables.items() if table.orderings()},
-        "claims": {claim: holds for claim, holds in found.claims.items() if holds is not None},
+        "claims": [claim.to_json() for claim in found.claims if claim.holds is not None],
         "remarks": list(found.remarks),
         "data": dict(found.data),
         "figures": list(found.figures),
@@ -64,7 +66,8 @@ def write_files(folder: Path, about: Mapping[str, Any], found: Findings) -> dict
 
 def claim_sentences(results: Mapping[str, Any]) -> list[str]:
     """Return a sentence for each of the paper's claims in results.json on whether it holds; older files have none."""
-    return [f"{claim}: {said(holds)} here." for claim, holds in results.get("claims", {}).items()]
+    claims = map(Claim.from_json, results.get("claims", []))
+    return [f"{one.statement}{f' ({one.data})' if one.data else ''}: {said(one.holds)} here." for one in claims]
 
 
 HEAD = """## How it was measured
@@ -90,25 +93,28 @@ number of cores: where experiments on other cores use the same chains, their num
 """
 
 
-def write_page(folders: Sequence[Path], out: Path) -> list[Path]:
+def write_page(folders: Sequence[Path], out: Path, hours: Path | None = None) -> list[Path]:
     """Write the page of results, with its figures in a folder next to it that is named after it.
 
     Args:
         folders: The folders of experiments, in any order: sections have that of `EXPERIMENTS`. Figures are copied from
             there; where a folder has only results.json, the figures next to the page stay.
         out: The page's file.
+        hours: A file with what `roamax experiment all --plan --json` prints, for what was not run.
 
     Returns:
         The files of the figures.
     """
     check(len(folders) > 0, "DIR", "name at least one folder of results", "none")
     out = named_file(out, "out")
+    left = [] if hours is None else shaped(files.read_json(hours), HOURS, hours, PLANNED)
     pictures = out.with_suffix("")
     files.make_folder(pictures)
     order = list(EXPERIMENTS)
     read = [(Path(folder), _read(Path(folder))) for folder in folders]
     made = sorted(read, key=lambda one: (order.index(one[1]["experiment"]), one[0].name))
-    shown, sections = [], ["# Results\n", summary({folder.name: results for folder, results in made}), HEAD]
+    top = (summary({folder.name: results for folder, results in made}), not_run(left))
+    shown, sections = [], ["# Results\n", *filter(None, top), HEAD]
     for folder, results in made:
         figures = {name: pictures / f"{folder.name}-{name}.png" for name in results["figures"]}
         for name, path in figures.items():
@@ -123,14 +129,11 @@ def write_page(folders: Sequence[Path], out: Path) -> list[Path]:
     return shown
 
 
-_NOT_OF_THE_PAPER = ("On CIFAR-10, CNN,", "On MNIST, MLP,")
-"""How claims about tasks that the paper does not have begin, in results from before settings were stored."""
-
-
+_CLAIM = {"statement": str, "holds": (bool, str), "data": str, "here": [[(float, None)]]}
 _ROW = {"row": [str], "values": {"*": [(float, None)]}}
 RESULTS = {
     "experiment": str, "scale": str, "seeds": [int], "notes": [str], "minutes": float, "remarks?": [str],
-    "figures": [str], "data?": dict, "orderings": {"*": str}, "claims?": {"*": (bool, str)},
+    "figures": [str], "data?": dict, "orderings": {"*": str}, "claims?": ([_CLAIM], {"*": (bool, str)}),
     "made_by": {"versions": {"*": str}, "cores": int, "seed": int},
     "tables": {"*": {
         "title": str, "heads": [str], "columns": [str], "compared": str, "digits": int, "better": {"*": str},
@@ -138,6 +141,8 @@ RESULTS = {
     }},
 }  # fmt: skip
 """The fields of an experiment's results.json."""
+HOURS = [{"experiment": str, "chain": str, "chains": int, "hours": float}]
+PLANNED = "`roamax experiment all --plan --json` prints such files."
 
 
 def _read(folder: Path) -> dict[str, Any]:
@@ -152,15 +157,29 @@ def _read(folder: Path) -> dict[str, Any]:
         raise FileError(f"{path} was not written by `roamax experiment`.")
     results["reproduces"] = EXPERIMENTS[results["experiment"]].reproduces
     results["remarks"] = [_today(remark) for remark in results.get("remarks", [])]
-    if "settings" not in results:
-        claims = results.get("claims", {})
-        results["claims"] = {one: holds for one, holds in claims.items() if not one.startswith(_NOT_OF_THE_PAPER)}
     for table in results["tables"].values():
         table["columns"] = [_today(name) for name in table["columns"]]
         for entry in (*table["rows"], *table["paper"]):
             entry["row"] = [_today(name) for name in entry["row"]]
             entry["values"] = {_today(name): value for name, value in entry["values"].items()}
+    try:
+        results["claims"] = [claim.to_json() for claim in _claims(results)]
+    except (KeyError, ValueError):
+        raise FileError(f"{path} was not written by `roamax experiment`.") from None
     return results
+
+
+def _claims(results: Mapping[str, Any]) -> list[Claim]:
+    """Return the claims; older files have only a verdict per statement, and what their tables say is said anew."""
+    stored = results.get("claims", [])
+    if isinstance(stored, list):
+        return [Claim.from_json(one) for one in stored]
+    module = importlib.import_module(f"roamax.paper.{results['experiment'].replace('-', '_')}")
+    if not hasattr(module, "claims"):
+        return [Claim(statement, holds) for statement, holds in stored.items()]
+    tables = map(Comparison.from_json, results["tables"].values())
+    found = module.claims({key: row for table in tables for key, row in table.rows.items()})
+    return [claim for claim in found if claim.holds is not None]
 
 
 def _is_table(stored: Mapping[str, Any]) -> bool:

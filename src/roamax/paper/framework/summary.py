@@ -1,17 +1,28 @@
-"""The summary of the page of results: the claims of the paper, with its numbers, ours, and a verdict."""
+"""The top of the page of results: the paper's claims, with its numbers, ours and a verdict; what was not run."""
 
+import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
+from roamax.paper.framework.claims import Claim
 from roamax.paper.framework.comparison import Comparison, Holds, Lead, Value
-from roamax.report.table import UNKNOWN, Cell, Table, markdown
+from roamax.report.table import UNKNOWN, Cell, Column, Table, cells, from_records, markdown
 
 WORDS: Mapping[Holds, str] = {True: "holds", False: "does not hold", "level": "cannot be told from the noise"}
-HEADS = ("Experiment", "Claim of the paper", "Data", "Paper", "Here", "Verdict")
+HEADS = ("Claim", "Experiment", "Scale", "Data", "Paper", "Here", "Verdict")
 RULE = """A claim holds if the difference here has the paper's sign and exceeds one standard deviation of a difference
-between seeds; one seed cannot tell. It is not testable where its section says so, and why. Numbers are those of the
-method named and of the best other one, by the measure named with them."""
+between seeds; one seed cannot tell. It is not testable where its section says so, and why. Numbers are in the order of
+the claim; that of the best method is next to that of the best other one. Of several measures, they are by the first."""
+
+
+class Line(NamedTuple):
+    """What a row of the summary says about one data set."""
+
+    data: str
+    paper: Sequence[Value]
+    here: Sequence[Value]
+    verdict: str
 
 
 def summary(sections: Mapping[str, Mapping[str, Any]]) -> str:
@@ -19,43 +30,56 @@ def summary(sections: Mapping[str, Mapping[str, Any]]) -> str:
     rows, verdicts = [], Counter()
     for title, results in sections.items():
         leads = [lead for stored in results["tables"].values() for lead in Comparison.from_json(stored).leads()]
-        claims: dict[str, Holds] = results.get("claims", {})
-        verdicts.update(said(holds) for holds in (*(lead.holds for lead in leads), *claims.values()))
-        rows += [(f"[{title}](#{title})", *row) for row in (*_of_leads(leads), *_of_claims(claims))]
+        claims = [Claim.from_json(stored) for stored in results.get("claims", [])]
+        verdicts.update(said(one.holds) for one in (*leads, *claims))
+        for claim, lines in (_of_leads(leads) | _of_claims(claims)).items():
+            rows.append([Cell(text) for text in (claim, f"[{title}](#{title})", results["scale"], *_stacked(lines))])
     if not rows:
         return ""
     counted = ", ".join(f"{verdict} {count}" for verdict, count in verdicts.most_common())
-    table = Table("", list(HEADS), "l" * len(HEADS), [[Cell(text) for text in row] for row in rows])
-    return f"Verdicts on {verdicts.total()} claims of the paper: {counted}.\n\n{RULE}\n\n{markdown(table)}\n"
+    table = markdown(Table("", list(HEADS), "l" * len(HEADS), rows))
+    return f"Verdicts on {verdicts.total()} claims of the paper: {counted}.\n\n{RULE}\n\n{table}\n"
 
 
-def _of_leads(leads: Sequence[Lead]) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each data set and each method that is in front there by the paper, with all measures by which."""
-    groups: dict[tuple[str, str], list[Lead]] = {}
+def not_run(planned: Sequence[Mapping[str, Any]]) -> str:
+    """Return a section on chains that were not run, from what `roamax experiment all --plan --json` prints."""
+    if not planned:
+        return ""
+    columns = [Column("experiment", "Experiment"), Column("chain", "Chain"), Column("chains", "Chains", "d"),
+               Column("hours", "Hours", ",.0f")]  # fmt: skip
+    total = sum(record["hours"] for record in planned)
+    text = f"""Two cores cannot pay for these chains of the paper, which take {total:,.0f} hours on one core, as
+`roamax experiment all --plan` estimates them. A chain that several experiments share counts in the first."""
+    return f"## What was not run\n\n{text}\n\n{markdown(from_records(columns, planned))}\n"
+
+
+def _of_leads(leads: Sequence[Lead]) -> dict[str, list[Line]]:
+    """Return a claim for each method that the paper has in front."""
+    methods: dict[str, dict[tuple[str, str], list[Lead]]] = {}
     for lead in leads:
-        groups.setdefault((lead.data, lead.name), []).append(lead)
-    for (data, name), group in groups.items():
-        verdicts: dict[str, list[str]] = {}
-        for lead in group:
-            verdicts.setdefault(said(lead.holds), []).append(lead.measure)
-        shown = next((lead for lead in group if lead.measure == "NLL"), group[-1])
-        each = [word if len(verdicts) == 1 else f"{', '.join(names)}: {word}" for word, names in verdicts.items()]
-        yield (
-            f"{name} is best in {', '.join(lead.measure for lead in group)}",
-            data,
-            f"{shown.measure} {_pair(shown.paper)}",
-            _pair(shown.ours),
-            "; ".join(each),
-        )
+        methods.setdefault(lead.name, {}).setdefault((lead.data, said(lead.holds)), []).append(lead)
+    return dict(_best(name, list(places.values())) for name, places in methods.items())
 
 
-def _of_claims(claims: Mapping[str, Holds]) -> Iterator[tuple[str, ...]]:
-    """Yield a row for the claims of the paper's text or figures that have the same verdict."""
-    verdicts: dict[str, list[str]] = {}
-    for claim, holds in claims.items():
-        verdicts.setdefault(said(holds), []).append(claim)
-    for verdict, same in verdicts.items():
-        yield "; ".join(same), UNKNOWN, UNKNOWN, UNKNOWN, verdict
+def _best(name: str, groups: Sequence[Sequence[Lead]]) -> tuple[str, list[Line]]:
+    """Return the claim that a method is best, with a line for each group of leads, which share data and verdict."""
+    # The numbers shown are the first: NLL or, without it, the last, such as an average.
+    ordered = [sorted(group, key=lambda lead: (lead.measure != "NLL", lead is not group[-1])) for group in groups]
+    measures = [tuple(lead.measure for lead in group) for group in ordered]
+    alike = len(set(measures)) == 1
+    lines = [
+        Line(lead.data if alike else f"{lead.data}: {_few(names)}", lead.paper, lead.ours, said(lead.holds))
+        for (lead, *_), names in zip(ordered, measures, strict=True)
+    ]
+    return f"{name} is best in {', '.join(dict.fromkeys(itertools.chain(*measures)))}", lines
+
+
+def _of_claims(claims: Sequence[Claim]) -> dict[str, list[Line]]:
+    """Return the statements of the paper's text and figures, with a line for each data set."""
+    lines: dict[str, list[Line]] = {}
+    for claim in claims:
+        lines.setdefault(claim.statement, []).append(Line(claim.data, (), claim.here, said(claim.holds)))
+    return lines
 
 
 def said(holds: Holds) -> str:
@@ -63,5 +87,19 @@ def said(holds: Holds) -> str:
     return WORDS.get(holds, str(holds))
 
 
+def _stacked(lines: Sequence[Line]) -> list[str]:
+    """Return a cell for each column, in which the lines are one below the other; what all share is said once."""
+    texts = [(line.data or UNKNOWN, _pair(line.paper), _pair(line.here), line.verdict) for line in lines]
+    columns = [column if len(set(column)) > 1 else column[:1] for column in zip(*texts, strict=True)]
+    # A line that wraps would no longer be level with its own in other columns.
+    return ["<br>".join(column).replace(" ", "\u00a0" if len(column) > 1 else " ") for column in columns]
+
+
 def _pair(values: Sequence[Value]) -> str:
-    return " vs. ".join(f"{value.mean:{',.0f' if value.mean >= 1000 else '.3g'}}" for value in values)
+    texts = [cells([value.mean], ",.0f" if value.mean >= 1000 else ".3g")[0].text for value in values]
+    return " vs. ".join(texts) or UNKNOWN
+
+
+def _few(names: Sequence[str]) -> str:
+    whole = ", ".join(names)
+    return whole if len(whole) < 20 else f"{names[0]}, {len(names) - 1} more"
