@@ -12,6 +12,7 @@ import jax
 import numpy as np
 import pytest
 
+from roamax import pretrained
 from roamax.errors import FileError, InputError
 from roamax.host import files
 from roamax.meta.config import SamplerName, TrainConfig
@@ -34,7 +35,7 @@ from roamax.paper.framework.chain import Chain, Setup, prepare, scores
 from roamax.paper.framework.claims import Claim, above, below
 from roamax.paper.framework.comparison import Comparison, Value, exceeds, printed
 from roamax.paper.framework.lab import Lab
-from roamax.paper.framework.methods import LEARNED, method
+from roamax.paper.framework.methods import L2E_TUNED, LEARNED, method
 from roamax.paper.framework.problems import CPU, LONG, PAPER, SCALES, Problem
 from roamax.paper.framework.problems import TUNED as TUNED_SETTINGS
 from roamax.paper.framework.queue import plan_queue, run_queue
@@ -403,6 +404,13 @@ def test_the_search_climbs_beyond_its_start_and_ends_between_two_worse_values():
     assert min(trials, key=lambda trial: trial.nll).hyper == {"temperature": 0.1, "rate": 8.0}
     assert [trial.hyper["temperature"] for trial in trials[:3]] == [0.0, 0.1, 1.0]
     assert [trial.hyper["rate"] for trial in trials[3:]] == [1.0, 4.0, 8.0, 16.0]
+
+
+def test_the_search_of_l2e_starts_from_its_card():
+    card = pretrained.load("l2e").card
+    start = search._start(L2E_TUNED, None)
+    assert start["epsilon_squared"] == pytest.approx(card["step_size"] ** 2, rel=0.3)
+    assert (start["momentum_decay"], start.keys()) == (card["friction"], {axis.name for axis in search.AXES[L2E_TUNED]})
 
 
 def test_what_is_tuned_is_what_a_search_over_all_axes_found():
