@@ -35,6 +35,8 @@ TASKS = {
     "cifar": mlp("cifar10", [128], 8_000, halve=True),
     "conv": TaskSpec("fashion_mnist", "cnn", {"channels": 8}, halve=True, train_size=40_000, batch_size=64),
     "cnn": TaskSpec("fashion_mnist", "cnn_fashion"),
+    "cifar_cnn": TaskSpec("cifar10", "cnn_cifar", halve=True, train_size=40_960),
+    "line": TaskSpec("regression_1d_gap", "mlp_regression", {"hidden": [100, 100], "noise_scale": 0.1}),
 }
 MODULE = importlib.import_module("roamax.samplers.learned.roam")
 RATES = (1e-3, 3e-3, 6e-3, 1e-2, 2e-2)
@@ -147,7 +149,7 @@ def changed(constants: list[str]) -> Iterator[None]:
 def main() -> None:
     """Print a table, and add a line per row to a log."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS)[:-1])
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS)[:7])
     parser.add_argument("--cycles", nargs="+", default=["2000x1"], help="length x number / cycles per start")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--temperatures", nargs="*", type=float, default=[1.0])

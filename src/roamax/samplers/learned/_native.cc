@@ -271,12 +271,15 @@ struct Flattening : Task {
   void Work() override;
 };
 
-// Sets the rows of `factor` to 3.4445 I - 4.775 X + 2.0315 X X, with X symmetric.
-void Polynomial(const Row* x, int64_t side, Row* factor) {
+// The coefficients of I, X and X X in both steps, as in _flat.py.
+constexpr float kSteps[2][3] = {{6.752f, -18.351f, 13.263f}, {2.538f, -1.875f, 0.441f}};
+
+// Sets the rows of `factor` to a polynomial of X, which is symmetric.
+void Polynomial(const Row* x, int64_t side, const float* of, Row* factor) {
   Product(x->at, kGroup, 1, side, x, side, factor, side);
   for (int64_t i = 0; i < side; ++i) {
-    SIMD for (int64_t j = 0; j < side; ++j) factor[i].at[j] = 2.0315f * factor[i].at[j] - 4.775f * x[i].at[j];
-    factor[i].at[i] += 3.4445f;
+    SIMD for (int64_t j = 0; j < side; ++j) factor[i].at[j] = of[2] * factor[i].at[j] + of[1] * x[i].at[j];
+    factor[i].at[i] += of[0];
   }
 }
 
@@ -308,10 +311,10 @@ void Flatten(const Matrix& matrix, int64_t block, std::vector<Row>* space) {
   const float inverse = 1 / (std::sqrt(sum) + kTiny);
   for (int64_t i = 0; i < side; ++i)
     SIMD for (int64_t j = 0; j < side; ++j) x[i].at[j] *= inverse;
-  Polynomial(x, side, one);
+  Polynomial(x, side, kSteps[0], one);
   Product(one->at, kGroup, 1, side, x, side, two, side);
   Product(two->at, 1, kGroup, side, one, side, x, side);
-  Polynomial(x, side, two);
+  Polynomial(x, side, kSteps[1], two);
   Product(two->at, kGroup, 1, side, one, side, three, side);
   Product(members->at, 1, kGroup, side, three, side, flat, length);
   for (int64_t i = 0; i < length; ++i) {

@@ -16,7 +16,7 @@ from roamax.samplers.learned._groups import SHRINK
 from roamax.schedules import Cycle, as_schedule, describe
 from roamax.types import Batch, Info, Key, LearnedSampler, MetaParams, Params, Sampler, Scalar, Weights
 
-WIDTHS = (12, 16, 4)
+WIDTHS = (16, 20, 4)
 """Features of a tensor, hidden units, and the scheduler's outputs: step, friction, look-ahead, damping."""
 PEAK, DECAY, DAMPING, FORGETTING = 1e-2, 0.2, 1e-2, 1e-2
 """Without the scheduler: the largest step, the momentum's decay, the damping of the preconditioner, and the weight of
@@ -30,7 +30,7 @@ REFERENCE_SIZE, SIZE_POWER = 30_000, 0.25
 WARM_START = 0.5
 """Cycles after the first start from this fraction of the peak."""
 LARGEST_RATE = 0.2
-"""A step relaxes at most this fraction of the way to equilibrium."""
+"""A step of an exploration with noise relaxes at most this fraction of the way to equilibrium."""
 NOISE_OF_BATCHES = 0.2
 """A step of the sampling part is so short that the noise of batches heats it by at most half of this."""
 ENOUGH = 4.0
@@ -60,7 +60,7 @@ class RoamState(NamedTuple):
 
 def roam(
     posterior: Posterior,
-    meta_params: MetaParams | Weights | None = None,
+    meta_params: MetaParams | Weights | None = "pretrained",
     *,
     cycle_length: int,
     exploration_ratio: float = 0.9,
@@ -75,15 +75,16 @@ def roam(
 
     with v a running average of (grad U / N)^2. In the first `exploration_ratio` of each cycle, s is 1 and v follows the
     gradient. The step l is that of Adam with a cosine: 0.01 min(2, sqrt(300 / fan-in)) at its peak, half of that in all
-    cycles but the first, and at most what relaxes a parameter by a fifth of the way to equilibrium. With weights, a
-    network of 16 units reads twelve numbers per tensor (the place in the cycle, the widths of the tensor, the sizes of
-    its parameters, gradient and momentum, the size of the data) and returns the factors by which l, the decay a and the
-    damping mu differ from these values, and the look-ahead n, which is otherwise 0.
+    cycles but the first, and, with noise, at most what relaxes a parameter by a fifth of the way to equilibrium. With
+    weights, a network of 20 units reads sixteen numbers per tensor (the place in the cycle, the widths of the tensor,
+    the sizes of its parameters, gradient and momentum, the depth of the network, the size of the data) and returns the
+    factors by which l, the decay a and the damping mu differ from these values, and the look-ahead n, which is
+    otherwise 0; it acts only where exploration is without noise.
 
     Where exploration is without noise (see below), l is multiplied by (30,000 / d)^(1/4), with d the number of
     parameters, but at least by 1/2 and at most by 2. The step of a matrix is then made flat: its singular values become
-    nearly equal and its norm stays, by two steps of the iteration of Muon (Jordan et al., 2024). So all directions of a
-    matrix move at the same speed, not only those of its largest gradients.
+    nearly equal and its norm stays, by two steps of the iteration of Muon (Jordan et al., 2024), each with a polynomial
+    of its own. So all directions of a matrix move at the same speed, not only those of its largest gradients.
 
     In the rest of a cycle, from which draws come, s is 0, and a, v, mu and l are constant: this is exactly SGHMC in the
     coordinates theta / q. Its momentum is drawn from N(0, T) at the start of that part. There v includes the curvature
@@ -106,8 +107,7 @@ def roam(
 
     Args:
         posterior: The posterior to sample.
-        meta_params: The weights of the scheduler; None is the hand-made schedule. `roamax.roam` also takes a
-            safetensors file. No weights ship with this version.
+        meta_params: The weights of the scheduler, as in `l2e`; None is the hand-made schedule.
         cycle_length: The number of steps per cycle.
         exploration_ratio: The fraction of a cycle that explores.
         temperature: T; 1 samples the posterior.
@@ -359,13 +359,15 @@ def _plans(meta_params: MetaParams | None, sizes: _Sizes, clock: _Clock, tensors
     unit = 1 / (sizes.batch * jnp.sqrt(rms_gradient**2 + floor))
 
     outputs = jnp.zeros((WIDTHS[-1], len(tensors)), dtype)
-    if meta_params is not None:
+    # The scheduler was trained where exploration is without noise, and acts only there.
+    if meta_params is not None and sizes.heat == 0:
         weights = _network.cast(meta_params, dtype)
-        features = _features(sizes, clock, tensors, PEAK * by_width, rms_gradient)
+        features = _features(sizes, clock, tensors, PEAK * by_width * cosine, rms_gradient)
         outputs = jnp.where(clock.explores, _network.apply_mlp(weights, features), 0.0)
     outputs = 3 * jnp.tanh(outputs / 3)
     peak = jnp.where(clock.is_first, PEAK, WARM_START * PEAK)
-    rate = jnp.clip(peak * by_width * cosine * jnp.exp(outputs[0]), sizes.rate * unit, LARGEST_RATE * unit)
+    largest = LARGEST_RATE * unit if sizes.heat > 0 else jnp.inf
+    rate = jnp.clip(peak * by_width * cosine * jnp.exp(outputs[0]), sizes.rate * unit, largest)
     plans = _Plan(
         rate=jnp.where(clock.explores, rate, sizes.rate * unit),
         decay=jnp.where(clock.explores, jnp.minimum(DECAY * jnp.exp(outputs[1]), 0.9), SAMPLING_DECAY),
@@ -382,10 +384,14 @@ def _by_width(tensor: _Tensor) -> float:
 
 
 def _features(
-    sizes: _Sizes, clock: _Clock, tensors: list[_Tensor], peaks: jax.Array, rms_gradient: jax.Array
+    sizes: _Sizes, clock: _Clock, tensors: list[_Tensor], rates: jax.Array, rms_gradient: jax.Array
 ) -> jax.Array:
-    """Return twelve numbers per tensor, all of the order of 1, shape (12, tensors)."""
-    dtype = peaks.dtype
+    """Return sixteen numbers per tensor, from -3 to 2, shape (16, tensors).
+
+    The bounds are about those of the tasks in training: beyond them nothing is known, so the scheduler does not
+    extrapolate.
+    """
+    dtype = rates.dtype
     log_of = {
         name: jnp.log(jnp.stack([getattr(t, name) for t in tensors]).astype(dtype) + SMALLEST)
         for name in ("rms_position", "rms_momentum")
@@ -396,21 +402,30 @@ def _features(
     )
     place = clock.place.astype(dtype)
     ones = jnp.ones(len(tensors), dtype)
-    noise_alone = 0.5 * jnp.log(0.5 * peaks * sizes.data * rms_gradient)
+    # The size of a momentum to which gradients contribute nothing but noise; above it, they agree with one another.
+    noise_alone = 0.5 * jnp.log(0.5 * (rates + SMALLEST) * sizes.data * rms_gradient)
+    explored = jnp.minimum(place / clock.explored, 1.0) - 0.5
+    length = min((math.log(sizes.cycle) - 7) / 2, 0.4)
+    ratio = min(max((math.log(sizes.data / sizes.batch) - 4) / 2, -1.0), 1.5)
+    depth = min(math.log(max(1, sum(t.is_matrix for t in tensors))), 2.0)
     return jnp.stack(
         [
-            ones * place / clock.explored,
+            ones * explored,
             ones * (jnp.log1p(place) / 5 - 1),
-            ones * (math.log(sizes.cycle) - 7) / 2,
+            ones * length,
             jnp.where(clock.is_first, ones, 0.0),
-            (fan_in - 4) / 2,
-            (fan_out - 4) / 2,
+            jnp.minimum((fan_in - 4) / 2, 1.5),
+            jnp.minimum((fan_out - 4) / 2, 1.0),
             jnp.asarray([float(t.is_matrix) for t in tensors], dtype),
-            ones * (math.log(sizes.data / sizes.batch) - 4) / 2,
-            ones * (math.log(sizes.parameters) - 9) / 2,
+            ones * ratio,
+            ones * min(max((math.log(sizes.parameters) - 9) / 2, -1.5), 1.5),
             jnp.maximum(log_of["rms_position"] + fan_in / 2, -6.0) / 2,
-            (jnp.log(rms_gradient) + size / 2 + 2) / 2,
-            jnp.clip(log_of["rms_momentum"] - noise_alone, -4.0, 4.0) / 2,
+            jnp.clip((jnp.log(rms_gradient) + size / 2 + 2) / 2, -2.0, 2.0),
+            jnp.clip(log_of["rms_momentum"] - noise_alone, -2.0, 2.0),
+            ones * depth,
+            ones * explored * length,
+            ones * explored * ratio,
+            ones * explored * depth,
         ]
     )
 
