@@ -60,7 +60,7 @@ class RoamState(NamedTuple):
 
 def roam(
     posterior: Posterior,
-    meta_params: MetaParams | Weights | None = "pretrained",
+    meta_params: MetaParams | Weights | None = None,
     *,
     cycle_length: int,
     exploration_ratio: float = 0.9,
@@ -107,7 +107,8 @@ def roam(
 
     Args:
         posterior: The posterior to sample.
-        meta_params: The weights of the scheduler, as in `l2e`; None is the hand-made schedule.
+        meta_params: The weights of the scheduler; None is the hand-made schedule. `roamax.roam` also takes a
+            safetensors file. No weights ship with this version.
         cycle_length: The number of steps per cycle.
         exploration_ratio: The fraction of a cycle that explores.
         temperature: T; 1 samples the posterior.
