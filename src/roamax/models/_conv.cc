@@ -7,6 +7,7 @@
 // maximum, 0 to 3, and is put there where it is used.
 
 #include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include "native.h"
@@ -332,25 +333,27 @@ void ComputeKernelGradient(const XLA_FFI_CallFrame* frame) {
   task->Release();
 }
 
+// Calls a function with the lanes of a vector, as a constant, that suit so many features.
+template <typename Function>
+void WithLanes(int64_t features, Function call) {
+  if (features <= 4) call(std::integral_constant<int, 4>());
+  else if (features <= 8) call(std::integral_constant<int, std::min(8, kLanes)>());
+  else call(std::integral_constant<int, kLanes>());
+}
+
 }  // namespace
 
 // Arguments: float32 images and kernel (rows, columns, channels, features); for pooled images, the places of maxima.
 // Results: images; if there is another, they are pooled, and it has the places of maxima.
 extern "C" XLA_FFI_Error* roamax_convolve(XLA_FFI_CallFrame* frame) {
   if (TellVersion(frame)) return nullptr;
-  const int64_t features = Argument(frame, 1)->dims[3];
-  if (features <= 4) Convolve<4>(frame);
-  else if (features <= 8 || kLanes < 16) Convolve<std::min(8, kLanes)>(frame);
-  else Convolve<kLanes>(frame);
+  WithLanes(Argument(frame, 1)->dims[3], [&](auto lanes) { Convolve<decltype(lanes)::value>(frame); });
   return nullptr;
 }
 
 // Arguments: float32 images x and g, and if g is pooled, the places of maxima. Result: the kernel's gradient.
 extern "C" XLA_FFI_Error* roamax_kernel_gradient(XLA_FFI_CallFrame* frame) {
   if (TellVersion(frame)) return nullptr;
-  const int64_t features = Argument(frame, 1)->dims[3];
-  if (features <= 4) ComputeKernelGradient<4>(frame);
-  else if (features <= 8 || kLanes < 16) ComputeKernelGradient<std::min(8, kLanes)>(frame);
-  else ComputeKernelGradient<kLanes>(frame);
+  WithLanes(Argument(frame, 1)->dims[3], [&](auto lanes) { ComputeKernelGradient<decltype(lanes)::value>(frame); });
   return nullptr;
 }
