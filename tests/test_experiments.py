@@ -128,8 +128,8 @@ def laboratory(folder, monkeypatch):
     monkeypatch.setattr(search, "AXES", {name: axes[:1] for name, axes in search.AXES.items()})
     weights = {name: folder / f"{name}.safetensors" for name in LEARNED}
 
-    def run(name, out, **options):
-        return run_experiment(name, out, scale="tiny", chains=folder / "chains", seeds=2, weights=weights,
+    def run(name, out, chains=folder / "chains", **options):
+        return run_experiment(name, out, scale="tiny", chains=chains, seeds=2, weights=weights,
                               workers=1, progress=False, **options)  # fmt: skip
 
     return run
@@ -193,6 +193,20 @@ def test_what_is_there_is_not_run_again_and_what_is_missing_is_said(experiment, 
     monkeypatch.setattr("roamax.sampling.chains.segment", None)  # a chain that is not there could not be run now
     again = laboratory("image-classification", tmp_path / "again", problems=SOON["image-classification"])
     assert again["tables"] == first["tables"]
+
+
+def test_what_was_measured_needs_no_chains(experiment, laboratory, tmp_path, monkeypatch):
+    first, out = experiment("multimodality")
+    shutil.copytree(out, tmp_path / "multimodality")
+    monkeypatch.setattr("roamax.sampling.chains.segment", None)
+    options = {"scale": "tiny", "seeds": 2, "problems": ["cifar10"]}
+    assert plan_queue(tmp_path, names=["multimodality"], methods=["DE"], **options) == []
+    again = laboratory("multimodality", tmp_path / "multimodality", tmp_path / "none", problems=["cifar10"])
+    assert again["tables"] == first["tables"]
+    assert again["minutes"] == pytest.approx(first["minutes"], abs=0.2)
+    assert not (tmp_path / "none").exists()
+    # Another seed has no records.
+    assert plan_queue(tmp_path, names=["multimodality"], methods=["DE"], **options | {"seed": 1})[0]["chains"] == 1
 
 
 def test_a_queue_shares_chains_says_what_is_left_and_outlives_a_failure(laboratory, folder, monkeypatch):

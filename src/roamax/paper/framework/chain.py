@@ -28,6 +28,7 @@ from roamax.host import files
 from roamax.paper.framework import methods
 from roamax.paper.framework.comparison import SCORES
 from roamax.paper.framework.problems import Hyper, Problem
+from roamax.paper.framework.records import Answer, Seconds
 from roamax.sampling.draws import Draws
 from roamax.sampling.runner import sample
 from roamax.tasks import Task, TaskSpec
@@ -55,8 +56,8 @@ class Chain(NamedTuple):
     method: Method
     draws: Draws
     folder: Path
-    spared: dict[Path, float]
-    """The seconds that had gone into files before they were first used here."""
+    seconds: dict[Path, Seconds]
+    """The time that went into it and into the files that were used."""
 
     @property
     def cpu_seconds(self) -> float:
@@ -72,28 +73,31 @@ class Chain(NamedTuple):
     def log_probs(self) -> np.ndarray:
         """Each draw's log-probabilities on the test set, kept in the chain's folder."""
         path = self.folder / "predictions.safetensors"
-        if not path.exists():
+        existed = path.exists()
+        if not existed:
             begun = time.monotonic()
             log_probs = predict_draws(self.task.apply, self.draws, self.task.test[0])
             arrays = {"log_probs": log_probs, "seconds": np.asarray(time.monotonic() - begun)}
             files.write_bytes(path, files.pack_tensors(arrays))
-            self.spared[path] = 0.0
         arrays = files.read_tensors(path)
-        self.spared.setdefault(path, float(arrays.get("seconds", 0.0)))
+        self._count(path, float(arrays.get("seconds", 0.0)), existed)
         return arrays["log_probs"]
 
     @property
     def space(self) -> dict[str, Any]:
         """The geometry of the draws, by `evaluate.space`, kept in the chain's folder."""
         path = self.folder / "space.json"
-        if not path.exists():
+        existed = path.exists()
+        if not existed:
             begun = time.monotonic()
             record = space(self.task, self.draws)
             files.write_json(path, {**record, "seconds": time.monotonic() - begun})
-            self.spared[path] = 0.0
         record = shaped(files.read_json(path), {"cosine": [list], "seconds?": float}, path, "Remove it.")
-        self.spared.setdefault(path, record.get("seconds", 0.0))
+        self._count(path, record.get("seconds", 0.0), existed)
         return record
+
+    def _count(self, path: Path, seconds: float, existed: bool) -> None:
+        self.seconds.setdefault(path, Seconds(seconds if existed else 0.0, seconds))
 
     @property
     def scores(self) -> dict[str, float]:
@@ -124,23 +128,18 @@ def scores(chain: Chain) -> dict[str, float]:
     return {column: chain.scores[column.lower()] for column in SCORES}
 
 
-class Answer(NamedTuple):
-    """A function's result for a chain, or a note why there is none; and the time that was saved."""
-
-    value: Any
-    note: str | None
-    spared: dict[Path, float]
-
-
 def look(of_chain: Callable[[Chain], Any], setup: Setup, seed: int, home: Path, progress: bool | None) -> Answer:
     """Run a chain, or take an existing one, and call a function on it, in any process."""
     if next(_count) % CHAINS_IN_MEMORY == 0:
         jax.clear_caches()
-    spared: dict[Path, float] = {}
+    spent: dict[Path, Seconds] = {}
+    value, note, is_final = None, None, True
     try:
-        return Answer(of_chain(_run(setup, seed, home, progress, spared)), None, spared)
+        value = of_chain(_run(setup, seed, home, progress, spent))
     except (InputError, DivergenceError) as error:
-        return Answer(None, f"{setup.problem.label}, {setup.name}: {error}", spared)
+        note, is_final = f"{setup.problem.label}, {setup.name}: {error}", isinstance(error, DivergenceError)
+    seconds = {path.relative_to(home).as_posix(): seconds for path, seconds in spent.items()}
+    return Answer(value, note, seconds, is_final)
 
 
 def prepare(setup: Setup, seed: int, home: Path) -> tuple[TaskSpec, Task, Method, Path]:
@@ -152,7 +151,17 @@ def prepare(setup: Setup, seed: int, home: Path) -> tuple[TaskSpec, Task, Method
     settings = [dataclasses.asdict(spec), method.sampler.settings, *method[2:], bool(setup.hyper.get("augment"))]
     settings += [setup.hyper["scale"]] if "scale" in setup.hyper else []
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
-    return spec, task, method, home / f"{_slug(spec.data)}-{_slug(method.name)}-{digest}-seed{seed}"
+    return spec, task, method, home / name_of(f"{_slug(spec.data)}-{_slug(method.name)}-{digest}", seed)
+
+
+def name_of(kind: str, seed: int) -> str:
+    """Return the name of a chain's folder."""
+    return f"{kind}-seed{seed}"
+
+
+def kind_of(folder: Path) -> str:
+    """Return what the names of chains that differ in their seed alone have in common."""
+    return folder.name.rpartition("-seed")[0]
 
 
 def seconds_so_far(folder: Path) -> float:
@@ -160,10 +169,10 @@ def seconds_so_far(folder: Path) -> float:
     return runs.seconds_taken(folder / "state") or 0.0
 
 
-def _run(setup: Setup, seed: int, home: Path, progress: bool | None, spared: dict[Path, float]) -> Chain:
+def _run(setup: Setup, seed: int, home: Path, progress: bool | None, spent: dict[Path, Seconds]) -> Chain:
     spec, task, method, folder = prepare(setup, seed, home)
     augmented = bool(setup.hyper.get("augment"))
-    spared[folder] = seconds_so_far(folder)
+    before = seconds_so_far(folder)
     draws = sample(
         jax.random.key(seed),
         method.sampler,
@@ -177,8 +186,9 @@ def _run(setup: Setup, seed: int, home: Path, progress: bool | None, spared: dic
         about={"task": dataclasses.asdict(spec)},
         progress=progress,
     )
+    spent[folder] = Seconds(before, seconds_so_far(folder))
     draws = methods.finished(setup.name, jax.random.key(seed), setup.problem, setup.hyper, draws)
-    return Chain(setup.problem, task, method, draws, folder, spared)
+    return Chain(setup.problem, task, method, draws, folder, spent)
 
 
 class _Augmented:

@@ -18,6 +18,7 @@ from roamax.paper.framework.comparison import Value
 from roamax.paper.framework.methods import LEARNED
 from roamax.paper.framework.methods import names as method_names
 from roamax.paper.framework.problems import SCALES, Hyper, Problem
+from roamax.paper.framework.records import Answer, Records
 from roamax.parallel.workers import Here, Workers
 from roamax.tasks import Task
 
@@ -50,6 +51,8 @@ class Lab:
     notes: list[str] = field(default_factory=list)
     settings: dict[str, Hyper] = field(default_factory=dict)
     """The hyperparameters of each method whose chains were asked for, by the problem's label and the method."""
+    records: Records = field(default_factory=Records)
+    """What was measured of chains in earlier runs, and in this one."""
     spared: dict[Path, float] = field(default_factory=dict)
     """The seconds that had gone into existing results before they were first used here."""
 
@@ -85,7 +88,8 @@ class Lab:
             setups: The setups of the chains.
 
         Returns:
-            For each setup, one result per seed; none, with a note, if a method has no weights or a chain diverges.
+            For each setup, one result per seed; none, with a note, if a method has no weights or a chain diverges. What
+            `records` has is not measured again.
         """
         # In this process, each chain has its own progress bar.
         progress = self.progress if isinstance(self.workers, Here) else False
@@ -96,12 +100,17 @@ class Lab:
             self.settings[f"{setup.problem.label}, {setup.name}"] = named
         different = dict(zip(marks, setups, strict=True))
         # Seed by seed: all chains of a setup but the first find their compiled programs on disk.
-        jobs = [(of_chain, setup, seed, self.runs, progress) for seed in self.seeds for setup in different.values()]
-        answers = self.workers.map(chain.look, jobs)
-        for path, seconds in itertools.chain.from_iterable(answer.spared.items() for answer in answers):
-            self.spared.setdefault(path, seconds)
-        values = {mark: self._values(answers[place :: len(different)]) for place, mark in enumerate(different)}
-        return [values[mark] for mark in marks]
+        known = self.records.of(of_chain)
+        left = [(seed, mark) for seed in self.seeds for mark in different if chain.name_of(mark, seed) not in known]
+        jobs = [(of_chain, different[mark], seed, self.runs, progress) for seed, mark in left]
+        answers = self.workers.map(chain.look, jobs) if jobs else []
+        new = {chain.name_of(mark, seed): answer for (seed, mark), answer in zip(left, answers, strict=True)}
+        self.records.add(of_chain, new)
+        found = {mark: [(known | new)[chain.name_of(mark, seed)] for seed in self.seeds] for mark in different}
+        for answer in itertools.chain.from_iterable(found.values()):
+            for path, seconds in answer.seconds.items():
+                self.spared.setdefault(self.runs / path, seconds.before)
+        return [self._values(found[mark]) for mark in marks]
 
     def measure(
         self, problems: Iterable[Problem], names: Iterable[str], of_chain: Callable[[Chain], Record]
@@ -127,14 +136,14 @@ class Lab:
                 continue
             yield method, task, folder
 
-    def _mark(self, setup: Setup) -> Any:
-        """Return a key that is equal for setups with the same chains."""
+    def _mark(self, setup: Setup) -> str:
+        """Return what is the same for setups with the same chains."""
         try:
-            return chain.prepare(setup, self.seeds[0], self.runs)[-1]
+            return chain.kind_of(chain.prepare(setup, self.seeds[0], self.runs)[-1])
         except InputError:
             return str(setup)
 
-    def _values(self, answers: Sequence[chain.Answer]) -> list[Any]:
+    def _values(self, answers: Sequence[Answer]) -> list[Any]:
         notes = [answer.note for answer in answers if answer.note]
         if notes:
             self.note(notes[0])

@@ -15,6 +15,7 @@ from roamax.evaluation.compare import step_timer
 from roamax.host.machine import usable_cores
 from roamax.paper.framework import chain
 from roamax.paper.framework.lab import Lab, make_lab
+from roamax.paper.framework.records import Records, records_in
 from roamax.paper.framework.registry import EXPERIMENTS, run_experiment
 
 ROUNDS = 3
@@ -36,12 +37,13 @@ class _Planner:
         raise _Asked
 
 
-def chains_of(name: str, lab: Lab, pace: dict[str, float]) -> dict[Path, float]:
+def chains_of(name: str, lab: Lab, records: Records, pace: dict[str, float]) -> dict[Path, float]:
     """Return the folders of the chains that an experiment asks for first, and the hours that each still takes.
 
     Args:
         name: The experiment.
-        lab: Its environment.
+        lab: Its environment, without records.
+        records: What is known of its chains: those take no more time.
         pace: The seconds per step of each kind of chain, as far as they are known. The others, taken from a chain that
             was begun or measured, are added.
 
@@ -56,12 +58,15 @@ def chains_of(name: str, lab: Lab, pace: dict[str, float]) -> dict[Path, float]:
             dataclasses.replace(lab, workers=planner, notes=[], settings={}, spared={})
         )
     hours: dict[Path, float] = {}
-    for _, setup, seed, *_ in planner.jobs:
+    for of_chain, setup, seed, *_ in planner.jobs:
         with contextlib.suppress(InputError):  # such as for lack of weights; the experiment will say so
             _, task, method, folder = chain.prepare(setup, seed, lab.runs)
+            if folder.name in records.of(of_chain):
+                hours[folder] = 0.0
+                continue
             pointer = runs.read_pointer(folder / "state") or {"step": 0, "seconds": 0.0}
             left = method.num_steps - pointer["step"]
-            kind = folder.name.rpartition("-seed")[0]
+            kind = chain.kind_of(folder)
             if pointer["step"]:
                 pace[kind] = pointer["seconds"] / pointer["step"]
             elif kind not in pace:
@@ -88,7 +93,7 @@ def plan_queue(out: str | Path, *, names: Sequence[str] = (), **options: Any) ->
     seen: set[Path] = set()
     for name, chains in asked.items():
         for folder, hours in chains.items():
-            kind = folder.name.rpartition("-seed")[0]
+            kind = chain.kind_of(folder)
             if hours and folder not in seen:
                 empty = {"experiment": name, "chain": kind.rpartition("-")[0], "chains": 0, "hours": 0.0}
                 record = records.setdefault((name, kind), empty)
@@ -147,5 +152,5 @@ def _asked(home: Path, names: Sequence[str], options: dict[str, Any]) -> tuple[L
     for name in names:
         lookup(EXPERIMENTS, name, "names")
     lab, pace = make_lab(home / "chains", **options), {}
-    asked = {name: chains_of(name, lab, pace) for name in names or EXPERIMENTS}
+    asked = {name: chains_of(name, lab, records_in(home / name), pace) for name in names or EXPERIMENTS}
     return lab, {name: chains for name, chains in asked.items() if chains or not lab.only}

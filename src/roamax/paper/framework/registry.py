@@ -71,6 +71,8 @@ def run_experiment(
 ) -> dict[str, Any]:
     """Run an experiment, or resume it where it stopped.
 
+    What it measures of each chain is kept in `out/records.json`, and not measured again, with or without the chain.
+
     A script that calls this must do so under `if __name__ == "__main__":`, as with `multiprocessing`, unless there is
     one worker.
 
@@ -100,6 +102,7 @@ def run_experiment(
     from roamax import runs
     from roamax.host import files
     from roamax.paper.framework.lab import Lab, make_lab
+    from roamax.paper.framework.records import records_in
     from roamax.paper.framework.results import Findings, write_files
     from roamax.parallel.workers import hired
 
@@ -117,6 +120,7 @@ def run_experiment(
         progress=progress,
     )
     files.make_folder(folder)
+    lab.records = records_in(folder)
     run: Callable[[Lab], Findings] = importlib.import_module(f"roamax.paper.{name.replace('-', '_')}").run
     begun = time.monotonic()
     with hired(engine, address, workers, progress) as at_work:
