@@ -1,6 +1,6 @@
 """Meta-training of `roam`'s scheduler by evolution strategies on many short runs of small networks.
 
-python training/roam/train.py [--out training/roam/run] [--steps 300] [--minutes 60] [--seed 0]
+python training/roam/train.py [--out training/roam/run] [--steps 500] [--minutes 60] [--seed 0]
 
 Run again, it resumes from its state.
 
@@ -35,7 +35,7 @@ from roamax.numerics import trees
 from roamax.samplers.learned.roam import WIDTHS
 from roamax.tasks import TaskSpec
 
-PAIRS, KINDS, CLIP = 2, 6, 0.03
+PAIRS, KINDS, CLIP = 2, 7, 0.03
 """Pairs per kind, kinds per outer step, and the largest difference of a pair that counts."""
 LEARNING_RATE, SHRINKING = 0.1, 0.02
 """The step of Adam in units of a perturbation, at first, and the pull to the hand-made sampler relative to it."""
@@ -55,6 +55,11 @@ SCALE = np.asarray([0.3, 0.3, 0.4, 0.4, 1.0, 0.5, 0.5, 0.9, 0.6, 0.8, 0.9, 1.0, 
 def cnn(data: str, channels: int, depth: int, size: int, **options: Any) -> TaskSpec:
     options = {"channels": channels, "depth": depth, **options}
     return TaskSpec(data, "cnn", options, halve=True, train_size=size, batch_size=32)
+
+
+def whole_cnn(data: str, channels: int, size: int, bottleneck: int) -> TaskSpec:
+    options = {"channels": channels, "depth": 1, "bottleneck": bottleneck}
+    return TaskSpec(data, "cnn", options, train_size=size, batch_size=64)
 
 
 def line(hidden: list[int], batch: int, **options: Any) -> TaskSpec:
@@ -81,6 +86,9 @@ KINDS_TRAINED = (
     Kind(cnn("mnist", 4, 1, 20_000), 500),
     Kind(cnn("fashion_mnist", 4, 2, 40_000), 600),
     Kind(cnn("cifar10", 4, 2, 20_000, bottleneck=20), 600),
+    Kind(whole_cnn("fashion_mnist", 8, 40_000, 20), 1000),
+    Kind(whole_cnn("fashion_mnist", 12, 20_000, 32), 600),
+    Kind(whole_cnn("mnist", 12, 40_000, 20), 600),
 )
 VALIDATED = ("mnist", "wide", "deep", "conv", "line", "cifar_cnn")
 
@@ -167,7 +175,7 @@ def main() -> None:
     """Train until the time is up."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "run")
-    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()

@@ -415,7 +415,7 @@ def _features(
             ones * (jnp.log1p(place) / 5 - 1),
             ones * length,
             jnp.where(clock.is_first, ones, 0.0),
-            jnp.minimum((fan_in - 4) / 2, 1.5),
+            jnp.minimum((fan_in - 4) / 2, 2.0),
             jnp.minimum((fan_out - 4) / 2, 1.0),
             jnp.asarray([float(t.is_matrix) for t in tensors], dtype),
             ones * ratio,
