@@ -222,8 +222,32 @@ def test_exploring_without_noise_moves_all_directions_of_a_matrix_alike(shape):
     assert unevenness(step) < 0.5 * unevenness(adam)
 
 
-def test_chains_side_by_side_are_chains_alone_and_a_run_resumes(tmp_path):
-    family = roam_family(cycle_length=10, exploration_ratio=0.6, draws_per_cycle=2)
+def test_an_average_takes_the_place_of_the_cosine_where_exploration_is_without_noise():
+    settings, steps = {"cycle_length": 20, "exploration_ratio": 0.9, "temperature": 0.0}, 18
+    paths, lasts = [], []
+    for averaging in (0.5, 0.0):
+        sampler = roam_family(**settings, averaging=averaging).bind(None, quartic_posterior())
+        state, path = run(sampler, random_tree(6), 0), []
+        for i in range(steps):
+            state = run(sampler, None, 1, first_key=i, state=state)
+            path.append(np.asarray(state.position["matrix"]))
+        paths.append(np.stack(path))
+        lasts.append(state)
+    # Nine positions count; the last becomes their average, from which one can tell what it was.
+    averaged, cosine = paths
+    last = 9 * averaged[17] - averaged[9:17].sum(0)
+    np.testing.assert_array_equal(averaged[17], lasts[0].average["matrix"])
+    lengths = [np.linalg.norm(last - averaged[16]), np.linalg.norm(cosine[17] - cosine[16])]
+    assert lengths[0] > 10 * lengths[1] > 0
+    assert lengths[0] == pytest.approx(np.linalg.norm(averaged[16] - averaged[15]), rel=0.2)
+    # A chain that can settle explores with noise, and averages nothing.
+    still, plain = (roam_family(cycle_length=4000, averaging=part).bind(None, quartic_posterior()) for part in (1, 0))
+    jax.tree.map(np.testing.assert_array_equal, *(run(one, random_tree(6), 3).position for one in (still, plain)))
+
+
+@pytest.mark.parametrize("averaging", [0.0, 0.4])
+def test_chains_side_by_side_are_chains_alone_and_a_run_resumes(averaging, tmp_path):
+    family = roam_family(cycle_length=10, exploration_ratio=0.6, draws_per_cycle=2, averaging=averaging)
     sampler = family.bind(random_weights(), quartic_posterior())
     settings = {"data": DATA, "batch_size": 10}
     pair = roamax.sample(jax.random.key(1), sampler, random_tree(4), num_samples=6, num_chains=2, **settings)
@@ -253,6 +277,7 @@ def test_double_precision_is_kept():
         ({"cycle_length": 10, "exploration_ratio": 0.0}, "exploration_ratio"),
         ({"cycle_length": 10, "exploration_ratio": 0.99}, "exploration_ratio"),
         ({"cycle_length": 10, "temperature": -1.0}, "temperature"),
+        ({"cycle_length": 10, "averaging": 1.5}, "averaging"),
     ],
 )
 def test_settings_are_checked(settings, words):

@@ -11,7 +11,7 @@ from roamax.paper.framework.chain import Chain, Setup
 from roamax.paper.framework.comparison import BETTER, Comparison, Holds, Rows, Value, exceeds, finite
 from roamax.paper.framework.geometry import geometry
 from roamax.paper.framework.lab import Lab, Record, averaged
-from roamax.paper.framework.methods import L2E_TUNED, ROAM_WITH_ITS_PRIOR_TUNED
+from roamax.paper.framework.methods import L2E_TUNED, ROAM_TUNED
 from roamax.paper.framework.problems import Problem
 from roamax.paper.framework.results import Findings
 from roamax.paper.framework.search import AXES, is_tuned, search
@@ -19,7 +19,7 @@ from roamax.report.figures import legend, log_ticks, new_figure
 
 PROBLEMS = ("cifar10", "cifar10_cnn", "fashion_mnist", "mnist_mlp", "cifar10_wide", "imdb", "regression")
 SHIPPED = ("L2E", "roam")
-OURS = (*SHIPPED, L2E_TUNED, ROAM_WITH_ITS_PRIOR_TUNED)
+OURS = (*SHIPPED, L2E_TUNED, ROAM_TUNED)
 METHODS = (*OURS, *(name for name in AXES if name not in OURS))
 COLUMNS = ("NLL", "ACC", "KLD", "CPU s")
 DIVERSE = (*OURS, "cSGMCMC")
@@ -36,8 +36,8 @@ REMARKS = (
     "from the last 30 % of a run of Adam, where the rate stays at a fifth of the first, and averages either over ten "
     "draws from the Gaussian with their mean and a diagonal and a low-rank covariance, or takes the mean of the "
     "weights alone. SGHMC and cSGMCMC are tuned with T in 0, .01, .1 and 1. The prior, as weight "
-    "decay, is tuned for all of them; where it is tuned for roam too, or the step, friction and prior for L2E, the row "
-    "says so.",
+    "decay, is tuned for all of them; roam, tuned, also has its prior tuned, and whether it averages positions; L2E, "
+    "tuned, its step, friction and prior.",
     "The NLL of regression is that of the mixture over draws.",
 )
 
@@ -149,7 +149,7 @@ def curves(lengths: Mapping[str, Sequence[Problem]], rows: Rows) -> Any:
             if not found:
                 continue
             color, width = ("black", 2) if name in OURS else (f"C{place % 10}", 1)
-            line = {"L2E": "--", L2E_TUNED: "-.", ROAM_WITH_ITS_PRIOR_TUNED: ":"}.get(name, "-")
+            line = {"L2E": "--", L2E_TUNED: "-.", ROAM_TUNED: ":"}.get(name, "-")
             style = {"color": color, "linewidth": width, "linestyle": line, "marker": "os^vDP"[place % 6]}
             nll = [row["NLL"].mean for _, row in found]
             above.errorbar(

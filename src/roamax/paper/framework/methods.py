@@ -40,8 +40,8 @@ EXPLORATION_RATIO = 0.8
 MUON_MOMENTUM = 0.95
 TAIL = 0.3
 """The part of a run of Adam from which several positions are taken."""
-ROAM_WITH_ITS_PRIOR_TUNED = "roam with tuned prior"
-"""roam in the terms of the tuned methods, whose weight decay is tuned too."""
+ROAM_TUNED = "roam, tuned"
+"""roam with its prior tuned, as that of other methods is, and whether it averages positions."""
 SWAG_SNAPSHOTS, SWAG_RATE = 20, 0.2
 """The number of positions in the tail, and its constant rate, as a fraction of the first."""
 
@@ -77,7 +77,7 @@ def _records() -> dict[str, Record | None]:
     """Return the record of each method's sampler; None for those by an optimizer."""
     records = {r.method: r for r in RECORDS.values() if r.learning_rates is not None or r.draws == "cycle"}
     learned = {label: record for label, (record, _) in LEARNED.items()}
-    return {**records, **learned, ROAM_WITH_ITS_PRIOR_TUNED: RECORDS["roam"], **dict.fromkeys(OPTIMIZED)}
+    return {**records, **learned, ROAM_TUNED: RECORDS["roam"], **dict.fromkeys(OPTIMIZED)}
 
 
 def finished(name: str, key: Key, problem: Problem, hyper: Hyper, draws: Draws) -> Draws:
@@ -153,6 +153,7 @@ def _in_cycles(name: str, problem: Problem, task: Task, hyper: Hyper, record: Re
     settings: dict[str, Any] = {"temperature": hyper.get("temperature", 1.0)}
     if record.learning_rates is None:
         settings |= record.cycles(problem.steps, problem.draws)
+        settings |= {"averaging": hyper["averaging"]} if "averaging" in hyper else {}
         draws, kept = problem.draws, problem.draws // settings.get("draws_per_cycle", 1)
     else:
         ratio = hyper.get("exploration_ratio", EXPLORATION_RATIO)

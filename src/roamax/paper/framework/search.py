@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from roamax import pretrained
 from roamax.paper.framework.chain import Chain
 from roamax.paper.framework.lab import Lab
-from roamax.paper.framework.methods import L2E_TUNED, LEARNED, ROAM_WITH_ITS_PRIOR_TUNED
+from roamax.paper.framework.methods import L2E_TUNED, LEARNED, ROAM_TUNED
 from roamax.paper.framework.problems import Problem
 from roamax.samplers.registry import RECORDS
 from roamax.tasks import Task
@@ -72,7 +72,7 @@ AXES: dict[str, tuple[Axis, ...]] = {
     "SMILE": _SGMCMC,
     "cSGMCMC": (_CYCLES, *_SGMCMC),
     L2E_TUNED: (_STEP, *_DECAYS),
-    ROAM_WITH_ITS_PRIOR_TUNED: (_DECAYS[1],),
+    ROAM_TUNED: (Axis("averaging", (0.0, 0.3), 0.0), _DECAYS[1]),
 }
 """The methods that are tuned, each with its axes in the order of the search. A sampler of the registry with a learning
 rate joins with a line of this table."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from roamax.errors import check, whole
+from roamax.errors import check, finite, whole
 from roamax.numerics import trees
 from roamax.posterior import Posterior
 from roamax.samplers.learned import _network
@@ -47,7 +47,8 @@ class RoamState(NamedTuple):
 
     `squares` are averages of squared gradients of the mean energy, `stiffness` those of the prior's curvature, one
     number per tensor. Both are constant while a cycle samples. `origin` has the mean and the standard deviation of each
-    tensor before the first step.
+    tensor before the first step. `average` is that of positions in the last part of an exploration; None if none is
+    taken.
     """
 
     position: Params
@@ -55,6 +56,7 @@ class RoamState(NamedTuple):
     squares: Params
     stiffness: jax.Array
     origin: jax.Array
+    average: Params | None
     step: jax.Array
 
 
@@ -67,6 +69,7 @@ def roam(
     temperature: Scalar = 1.0,
     draws_per_cycle: int = 1,
     cycles_per_start: int | None = None,
+    averaging: float = 0.0,
 ) -> Sampler:
     """Return SGHMC with a diagonal preconditioner, in cycles that first explore and then sample, without a step size.
 
@@ -102,6 +105,10 @@ def roam(
     first. That suits an initial position that is random, not one that was trained. A chain that reaches equilibrium
     needs no new starts and makes none.
 
+    With `averaging`, an exploration without noise keeps l at its peak, and the sampling part starts from the average of
+    the positions in that last part of it, instead of where a cosine ends (Izmailov et al., 2018). That suits long runs
+    of wide networks, which a cosine lets overfit, and not deep ones: choose it on validation data.
+
     Guarantee: that of SGHMC within the sampling part of a cycle, once it has reached equilibrium. The short cycles of a
     large network do not reach it, and their draws are then those of a snapshot ensemble.
 
@@ -114,6 +121,7 @@ def roam(
         temperature: T; 1 samples the posterior.
         draws_per_cycle: The number of draws, spread evenly over the sampling part of a cycle; the last is at its end.
         cycles_per_start: The number of cycles after which the chain starts anew; None is never.
+        averaging: The fraction of an exploration whose positions are averaged, such as 0.3; 0 follows the cosine.
 
     Returns:
         The sampler.
@@ -127,6 +135,7 @@ def roam(
         temperature=temperature,
         draws_per_cycle=draws_per_cycle,
         cycles_per_start=cycles_per_start,
+        averaging=averaging,
     )
     return family.bind(weights.meta_params, posterior)
 
@@ -138,6 +147,7 @@ def roam_family(
     temperature: Scalar = 1.0,
     draws_per_cycle: int = 1,
     cycles_per_start: int | None = None,
+    averaging: float = 0.0,
 ) -> LearnedSampler:
     """Return the family of `roam` samplers, indexed by their weights, for meta-training.
 
@@ -147,6 +157,7 @@ def roam_family(
         temperature: T; 1 samples the posterior.
         draws_per_cycle: The number of draws per cycle, as in `roam`.
         cycles_per_start: The number of cycles after which the chain starts anew, as in `roam`.
+        averaging: The fraction of an exploration whose positions are averaged, as in `roam`.
 
     Returns:
         Functions that draw weights, and that bind weights, or None for the hand-made schedule, to a posterior.
@@ -156,6 +167,7 @@ def roam_family(
     check(explored > 0, "exploration_ratio", "leave at least one step of a cycle to explore", exploration_ratio)
     cycles_per_start = None if cycles_per_start is None else whole(cycles_per_start, "cycles_per_start")
     temperature_at = as_schedule(temperature, "temperature", positive=False)
+    averaged = math.ceil(finite(averaging, "averaging", least=0, most=1) * explored)
     cold = not callable(temperature) and float(temperature) == 0
 
     def bind(meta_params: MetaParams | None, posterior: Posterior) -> Sampler:
@@ -167,7 +179,8 @@ def roam_family(
             leaves = jax.tree.leaves(zeros)
             dtype = jnp.result_type(*leaves)
             origin = jnp.stack([_mean_and_deviation(leaf.astype(dtype)) for leaf in jax.tree.leaves(position)])
-            return RoamState(position, zeros, zeros, jnp.zeros((len(leaves),), dtype), origin, jnp.zeros((), jnp.int32))
+            stiffness, average = jnp.zeros((len(leaves),), dtype), zeros if averaged else None
+            return RoamState(position, zeros, zeros, stiffness, origin, average, jnp.zeros((), jnp.int32))
 
         def step(key: Key, state: RoamState, batch: Batch) -> tuple[RoamState, Info]:
             batch_size, place = trees.leading_length(batch, "batch"), state.step % cycle_length
@@ -179,7 +192,7 @@ def roam_family(
                 state = jax.lax.cond(anew, functools.partial(_started_anew, key), lambda state: state, state)
             energy, gradient = posterior.energy_and_grad(state.position, batch)
             seen = cycles * explored + jnp.minimum(place + 1, explored)
-            clock = _Clock(explores, place, explored, seen, cycles == 0)
+            clock = _Clock(explores, place, explored, seen, cycles == 0, decays=averaged == 0)
             tensors = _tensors(state, gradient, jax.grad(posterior.log_prior)(state.position), sizes, clock)
             plans = _plans(meta_params, sizes, clock, tensors)
 
@@ -193,8 +206,13 @@ def roam_family(
                 flatten = functools.partial(flattened, longest_side=sizes.longest_side)
                 moves = jax.lax.cond(explores, flatten, lambda moves: moves, moves)
             position = jax.tree.map(lambda theta, move: theta + move.astype(theta.dtype), state.position, moves)
+            average = state.average
+            if averaged and sizes.heat == 0:
+                average, position = _averaged(average, position, place - (explored - averaged), averaged)
             stiffness = jnp.stack([tensor.stiffness for tensor in tensors])
-            return RoamState(position, momentum, squares, stiffness, state.origin, state.step + 1), Info(energy)
+            return RoamState(position, momentum, squares, stiffness, state.origin, average, state.step + 1), Info(
+                energy
+            )
 
         settings = {
             "name": "roam",
@@ -203,11 +221,27 @@ def roam_family(
             "temperature": describe(temperature),
             "draws_per_cycle": draws_per_cycle,
             "cycles_per_start": cycles_per_start,
+            # Run folders of before `averaging` have none.
+            **({"averaging": averaging} if averaged else {}),
             "weights": None if meta_params is None else _network.checksum(meta_params),
         }
         return Sampler(init, step, cycle.ends_in_draw, settings, posterior=posterior)
 
     return LearnedSampler(lambda key: _network.init_mlp(key, WIDTHS), bind)
+
+
+def _averaged(average: Params, position: Params, place: jax.Array, count: int) -> tuple[Params, Params]:
+    """Return the average of `count` positions from place 0 on, and the position, which in the end is the average."""
+    is_counted, is_last = (place >= 0) & (place < count), place == count - 1
+
+    def both(mean: jax.Array, theta: jax.Array) -> tuple[jax.Array, jax.Array]:
+        weight = jnp.where(is_counted, 1 / (place + 1).astype(mean.dtype), 0)
+        mean = mean + weight * (theta.astype(mean.dtype) - mean)
+        return mean, jnp.where(is_last, mean.astype(theta.dtype), theta)
+
+    pairs = [both(*leaves) for leaves in zip(*map(jax.tree.leaves, (average, position)), strict=True)]
+    treedef = jax.tree.structure(position)
+    return treedef.unflatten([mean for mean, _ in pairs]), treedef.unflatten([theta for _, theta in pairs])
 
 
 def _started_anew(key: Key, state: RoamState) -> RoamState:
@@ -266,14 +300,15 @@ class _Sizes(NamedTuple):
 
 
 class _Clock(NamedTuple):
-    """The place of a step in its cycle, the steps of a cycle that explore, the gradients averaged since the start, and
-    whether this is the first cycle since then."""
+    """The place of a step in its cycle, the steps of a cycle that explore, the gradients averaged since the start,
+    whether this is the first cycle since then, and whether steps of an exploration without noise become shorter."""
 
     explores: jax.Array
     place: jax.Array
     explored: int
     seen: jax.Array
     is_first: jax.Array
+    decays: bool
 
 
 class _Tensor(NamedTuple):
@@ -352,6 +387,8 @@ def _plans(meta_params: MetaParams | None, sizes: _Sizes, clock: _Clock, tensors
     dtype = tensors[0].stiffness.dtype
     explored = clock.place.astype(dtype) / clock.explored
     cosine = 0.5 * (1 + jnp.cos(jnp.pi * jnp.minimum(explored, 1.0)))
+    if not clock.decays and sizes.heat == 0:
+        cosine = jnp.ones_like(cosine)
     by_width = sizes.factor * jnp.asarray([_by_width(t) for t in tensors], dtype)
     rms_gradient = jnp.stack([t.rms_gradient for t in tensors]).astype(dtype) + SMALLEST
     stiffness = jnp.stack([t.stiffness / t.weight for t in tensors]).astype(dtype)
