@@ -316,6 +316,40 @@ def test_native_slopes_keep_non_finite_numbers_to_their_parameter(monkeypatch):
     assert np.isnan(jax.jit(lambda *args: _slopes.outputs_and_slopes(*args))(unknown, [features])[0]).all()
 
 
+VARIANTS = {
+    "kinetic": (roamax.kinetic_l2e_family, {}),
+    "kinetic, paper": (roamax.kinetic_l2e_family, {"form": "paper"}),
+    "kinetic, gradient": (roamax.kinetic_l2e_family, {"differentiate_gradient": True}),
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_native_steps_and_their_derivatives_by_weights_are_those_of_products(name, monkeypatch):
+    make, options = VARIANTS[name]
+    family = make(step_size=STEP_SIZE, friction=FRICTION, temperature=TEMPERATURE, output_scale=OUTPUT_SCALE, **options)
+    weights, batch = family.init(jax.random.key(0)), jnp.asarray([0.5, 1.5])
+
+    def run(weights):
+        sampler = family.bind(weights, quartic_posterior())
+        start = sampler.init(jax.random.key(2), random_tree(1))
+        return jax.lax.scan(lambda state, key: (sampler.step(key, state, batch)[0], None), start, keys)[0]
+
+    def loss(weights):
+        return sum(jnp.sum(jnp.sin(leaf)) for leaf in jax.tree.leaves(run(weights).position))
+
+    keys = jax.random.split(jax.random.key(3), 3)
+    compute(monkeypatch, "products")
+    expected, expected_gradient = jax.jit(lambda w: (run(w), jax.grad(loss)(w)))(weights)
+    compute(monkeypatch, "native")
+    program = jax.jit(lambda w: (run(w), jax.grad(loss)(w))).lower(weights)
+    assert _slopes.FUNCTION in program.as_text()
+    found, gradient = program.compile()(weights)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=WAYS["native"]), found, expected)
+    largest = max(np.max(np.abs(leaf)) for leaf in jax.tree.leaves(expected_gradient))
+    assert largest > 1e-3
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-3 * largest), gradient, expected_gradient)
+
+
 def test_groups_keep_each_tensor_apart():
     tree = {"a": jnp.arange(1.0, 66.0), "b": jnp.asarray(3.0), "c": jnp.zeros((0, 2)), "d": jnp.ones((2, 64))}
     layout = Groups.of(tree)
