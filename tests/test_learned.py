@@ -320,6 +320,8 @@ VARIANTS = {
     "kinetic": (roamax.kinetic_l2e_family, {}),
     "kinetic, paper": (roamax.kinetic_l2e_family, {"form": "paper"}),
     "kinetic, gradient": (roamax.kinetic_l2e_family, {"differentiate_gradient": True}),
+    "precond": (roamax.precond_l2e_family, {}),
+    "precond, no averages": (roamax.precond_l2e_family, {"decays": (), "curvature": False}),
 }
 
 
