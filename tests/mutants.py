@@ -156,6 +156,13 @@ MUTANTS = (
         "tests/test_learned.py -k native_network",
     ),
     Mutant(
+        "native slopes pass through units that are 0",
+        "samplers/learned/_native.cc",
+        "return Load(units[unit].at + place) > 0 ? sum : Vector{};",
+        "return sum;",
+        "tests/test_learned.py -k slopes_are_the_derivatives",
+    ),
+    Mutant(
         "the gradient of a native pool goes to the wrong row",
         "models/_conv.cc",
         "(2 * a + place / 2) * line",

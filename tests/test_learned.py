@@ -21,7 +21,7 @@ from roamax.evaluation.stationarity import long_run
 from roamax.host import files, native
 from roamax.numerics import noise, trees
 from roamax.pretrained import cards
-from roamax.samplers.learned import _kernel, _network, meta_sgmcmc, precond_l2e
+from roamax.samplers.learned import _kernel, _network, _slopes, meta_sgmcmc, precond_l2e
 from roamax.samplers.learned._groups import Groups
 from roamax.samplers.learned._recipe import recipe_step
 from roamax.samplers.learned.l2e import WIDTHS
@@ -96,7 +96,8 @@ WAYS = {"products": 1e-5, "written out": 1e-5, "native": 1e-4}
 
 def compute(monkeypatch, way):
     """Compute the network in one way only; skip the test if that needs a compiler that is not there."""
-    if way == "native" and not native.has_function(_kernel.FUNCTION, _kernel.SOURCE):
+    functions = _kernel.FUNCTION, _slopes.FUNCTION
+    if way == "native" and not all(native.has_function(name, _kernel.SOURCE) for name in functions):
         pytest.skip("there is no C++ compiler")
     monkeypatch.setattr(_kernel, "SMALL", 10**9 if way == "products" else 0)
     monkeypatch.setattr(_kernel, "has_function", lambda *_: way == "native")
@@ -237,6 +238,118 @@ def test_the_native_network_rounds_by_less_than_a_thousandth_and_keeps_non_finit
     assert np.isnan(spoiled[:, 2, 5]).all()
     assert not np.isfinite(spoiled[:, 40, 63]).any()
     assert np.isfinite(spoiled).sum() == spoiled.size - 2 * outputs
+
+
+def exact_slopes(weights, features):
+    """Outputs and slopes in double precision, and how near a parameter's nearest hidden unit is to its kink.
+
+    Features are (features, parameters).
+    """
+    layers = [{k: np.asarray(x, np.float64) for k, x in weights[f"layer{i}"].items()} for i in range(len(weights))]
+    units, slopes, nearest = np.asarray(features, np.float64), np.eye(len(features))[..., None], np.inf
+    for i, layer in enumerate(layers):
+        units = np.einsum("ij,ip->jp", layer["w"], units) + layer["b"][:, None]
+        slopes = np.einsum("ij,fip->fjp", layer["w"], slopes)
+        if i + 1 < len(layers):
+            nearest = np.minimum(nearest, np.min(np.abs(units) / np.max(np.abs(units), axis=0), axis=0))
+            units, slopes = np.maximum(units, 0), slopes * (units > 0)
+    return units, np.swapaxes(slopes, 0, 1), nearest
+
+
+@pytest.mark.parametrize("way", ["products", "native"])
+@pytest.mark.parametrize("groups", [1, 41])
+@pytest.mark.parametrize("widths", [(2, 32, 32, 1), (9, 32, 32, 2), (3, 32, 32, 2), (4, 7, 3), (3, 6, 32, 8, 2)])
+def test_slopes_are_the_derivatives_of_outputs(widths, groups, way, monkeypatch):
+    compute(monkeypatch, way)
+    keys = jax.random.split(jax.random.key(len(widths) + groups), 3)
+    weights = jax.tree.map(lambda w: w + 0.1 * jax.random.normal(keys[0], w.shape), _network.init_mlp(keys[1], widths))
+    features = jax.random.normal(keys[2], (widths[0], groups, 64))
+    # In a list, features may be single or stacked, even none of them.
+    outputs, slopes = jax.jit(lambda *args: _slopes.outputs_and_slopes(*args))(
+        weights, [features[0], features[1:], features[:0]]
+    )
+    expected, expected_slopes, nearest = exact_slopes(weights, features.reshape(widths[0], -1))
+    assert slopes.shape == (widths[-1], widths[0], groups, 64)
+    assert np.max(np.abs(outputs.reshape(expected.shape) - expected)) < 1e-5 * np.max(np.abs(expected))
+    # Within rounding of its kink, a hidden unit may be on either side.
+    clear = nearest > 1e-5
+    assert np.mean(clear) > 0.98
+    errors = np.abs(slopes.reshape(expected_slopes.shape) - expected_slopes)[..., clear]
+    assert np.max(errors) < WAYS[way] * np.max(np.abs(expected_slopes))
+
+
+def test_native_slopes_are_those_of_products_in_chains_and_populations_and_under_derivatives(monkeypatch):
+    keys = jax.random.split(jax.random.key(0), 4)
+    population = jax.vmap(lambda key: _network.init_mlp(key, (3, 5, 4, 2)))(keys)
+    weights = jax.tree.map(lambda w: w[0], population)
+    features = jax.random.normal(keys[0], (4, 3, 5, 64))
+
+    def loss(weights, features):
+        outputs, slopes = _slopes.outputs_and_slopes(weights, [features])
+        return jnp.sum(jnp.sin(outputs)) + jnp.sum(slopes**2)
+
+    def found():
+        return (
+            jax.jit(jax.vmap(lambda x: _slopes.outputs_and_slopes(weights, [x])))(features),
+            jax.jit(jax.vmap(lambda w, x: _slopes.outputs_and_slopes(w, [x])))(population, features),
+            jax.jit(jax.vmap(lambda w: _slopes.outputs_and_slopes(w, [features[0]])))(population),
+            jax.jit(jax.grad(loss, (0, 1)))(weights, features[0]),
+            jax.jit(jax.vmap(jax.grad(loss)))(population, features),
+        )
+
+    compute(monkeypatch, "products")
+    expected = found()
+    compute(monkeypatch, "native")
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), found(), expected)
+
+
+def test_native_slopes_keep_non_finite_numbers_to_their_parameter(monkeypatch):
+    compute(monkeypatch, "native")
+    weights = _network.init_mlp(jax.random.key(0), (9, 32, 32, 2))
+    features = np.random.default_rng(0).standard_normal((9, 6, 64)).astype(np.float32)
+    features[3, 2, 5], features[4, 5, 63] = np.nan, np.inf
+    outputs, slopes = jax.jit(lambda *args: _slopes.outputs_and_slopes(*args))(weights, [features])
+    assert not np.isfinite(outputs[:, [2, 5], [5, 63]]).any()
+    assert np.isfinite(outputs).sum() == outputs.size - 4
+    assert np.isfinite(np.delete(slopes.reshape(2, 9, -1), [2 * 64 + 5, 5 * 64 + 63], axis=-1)).all()
+    unknown = weights | {"layer1": {**weights["layer1"], "w": weights["layer1"]["w"].at[3, 4].set(jnp.nan)}}
+    assert np.isnan(jax.jit(lambda *args: _slopes.outputs_and_slopes(*args))(unknown, [features])[0]).all()
+
+
+VARIANTS = {
+    "kinetic": (roamax.kinetic_l2e_family, {}),
+    "kinetic, paper": (roamax.kinetic_l2e_family, {"form": "paper"}),
+    "kinetic, gradient": (roamax.kinetic_l2e_family, {"differentiate_gradient": True}),
+    "precond": (roamax.precond_l2e_family, {}),
+    "precond, no averages": (roamax.precond_l2e_family, {"decays": (), "curvature": False}),
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_native_steps_and_their_derivatives_by_weights_are_those_of_products(name, monkeypatch):
+    make, options = VARIANTS[name]
+    family = make(step_size=STEP_SIZE, friction=FRICTION, temperature=TEMPERATURE, output_scale=OUTPUT_SCALE, **options)
+    weights, batch = family.init(jax.random.key(0)), jnp.asarray([0.5, 1.5])
+
+    def run(weights):
+        sampler = family.bind(weights, quartic_posterior())
+        start = sampler.init(jax.random.key(2), random_tree(1))
+        return jax.lax.scan(lambda state, key: (sampler.step(key, state, batch)[0], None), start, keys)[0]
+
+    def loss(weights):
+        return sum(jnp.sum(jnp.sin(leaf)) for leaf in jax.tree.leaves(run(weights).position))
+
+    keys = jax.random.split(jax.random.key(3), 3)
+    compute(monkeypatch, "products")
+    expected, expected_gradient = jax.jit(lambda w: (run(w), jax.grad(loss)(w)))(weights)
+    compute(monkeypatch, "native")
+    program = jax.jit(lambda w: (run(w), jax.grad(loss)(w))).lower(weights)
+    assert _slopes.FUNCTION in program.as_text()
+    found, gradient = program.compile()(weights)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=WAYS["native"]), found, expected)
+    largest = max(np.max(np.abs(leaf)) for leaf in jax.tree.leaves(expected_gradient))
+    assert largest > 1e-3
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-3 * largest), gradient, expected_gradient)
 
 
 def test_groups_keep_each_tensor_apart():

@@ -1,7 +1,7 @@
-// The inner loops of learned samplers as XLA custom calls: `roamax_mlp`, the network of L2E, and `roamax_flatten`, the
-// steps of roam.
+// The inner loops of learned samplers as XLA custom calls: `roamax_mlp`, a network applied to every parameter,
+// `roamax_mlp_slopes`, its derivatives, and `roamax_flatten`, the steps of roam.
 //
-// Both multiply a small matrix by rows of 64 numbers. The rows stay in the core's first-level cache, and a block of four
+// All multiply a small matrix by rows of 64 numbers. The rows stay in the core's first-level cache, and a block of four
 // results of 64 numbers in its registers, so that the arithmetic alone takes time. The work is shared among the threads
 // of XLA.
 
@@ -21,6 +21,9 @@
 namespace {
 
 using namespace roamax;
+
+// Inside of a larger function, the innermost loops would run out of registers for addresses.
+#define APART __attribute__((noinline))
 
 constexpr int64_t kGroup = 64;
 // The vectors of a block.
@@ -54,77 +57,102 @@ inline void Accumulate(Vector (&sums)[units][vectors], const float* weights, int
   }
 }
 
-// ---- The network of L2E.
+// ---- The network of L2E and its variants.
 //
-// Arguments, all of them float32: features (groups, 64) or (k, groups, 64); their scales (features, groups); one base
-// (groups, 64) per output; and each layer's weights (inputs, outputs) and biases. Results: base + output, one per base.
+// Arguments, all of them float32: features (groups, 64) or (k, groups, 64); their scales (features, groups); for
+// `roamax_mlp`, one base (groups, 64) per output; and each layer's weights (inputs, outputs) and biases. Results of
+// `roamax_mlp`: base + output, one per base. Results of `roamax_mlp_slopes`: the outputs (outputs, groups, 64), and the
+// slopes (outputs, features, groups, 64), the derivatives of a parameter's outputs by its own scaled features.
 //
 // Where the processor multiplies pairs of 16-bit whole numbers as fast as single floats (AVX-512 VNNI), a layer
 // between hidden units does so: its weights are rounded to 13 bits relative to the largest of each unit, and its inputs
-// to 14 bits relative to the largest of each parameter. That changes outputs by less than 5e-4 of their size.
+// to 14 bits relative to the largest of each parameter. That changes outputs by less than 5e-4 of their size. It also
+// moves hidden units from one side of 0 to the other, which changes slopes by much more. So slopes come after layers in
+// floats; only on the way back, where inputs are 0 or 1 and weights can have 15 bits, there are whole numbers.
 
 constexpr int64_t kGroupsPerTurn = 4;
 
 struct Layer {
-  const float* weights;
-  const float* biases;
   int64_t inputs, outputs;
+  std::vector<float> weights, biases;
   // Whole numbers that are weights divided by their unit's scale, in pairs of inputs; or none.
-  std::vector<int32_t> pairs;
-  std::vector<float> scales;
+  std::vector<int32_t> pairs = {};
+  std::vector<float> scales = {};
+  float largest_input = 1;
 };
 
 struct Network : Task {
   std::vector<const float*> features;
   const float* scales;
   std::vector<const float*> bases;
-  std::vector<float*> results;
+  std::vector<float*> results, slopes;
   std::vector<Layer> layers;
-  int64_t groups, widest;
+  // For each output, the way back through the layers before the last one; or none.
+  std::vector<std::vector<Layer>> back;
+  int64_t groups;
 
   void Work() override;
 };
 
+// What becomes of the sum of a unit, for the numbers of its row from a place on.
+struct Unchanged {
+  Vector operator()(Vector sum, int64_t, int) const { return sum; }
+};
+
+struct Rectified {
+  Vector operator()(Vector sum, int64_t, int) const { return Positive(sum); }
+};
+
+// Nothing passes back through a hidden unit that is 0.
+struct Gated {
+  Vector operator()(Vector sum, int64_t unit, int place) const {
+    return Load(units[unit].at + place) > 0 ? sum : Vector{};
+  }
+  const Row* units;
+};
+
 // Computes `units` units of a layer, from the given one on, for some parameters of a group.
-template <int units, bool hidden>
-inline void Block(const Layer& layer, int64_t unit, int start, const Row* inputs, Row* outputs) {
+template <int units, typename Finish>
+inline void Block(const Layer& layer, int64_t unit, int start, const Row* inputs, Row* outputs, Finish finish) {
   Vector sums[units][kVectors];
   UNROLLED for (int u = 0; u < units; ++u)
     UNROLLED for (int v = 0; v < kVectors; ++v) sums[u][v] = Vector{} + layer.biases[unit + u];
-  Accumulate(sums, layer.weights + unit, layer.outputs, 1, layer.inputs, inputs, start);
+  Accumulate(sums, layer.weights.data() + unit, layer.outputs, 1, layer.inputs, inputs, start);
   UNROLLED for (int u = 0; u < units; ++u)
     UNROLLED for (int v = 0; v < kVectors; ++v) {
-      const Vector sum = sums[u][v];
-      Store(outputs[unit + u].at + start + v * kLanes, hidden ? Positive(sum) : sum);
+      const int place = start + v * kLanes;
+      Store(outputs[unit + u].at + place, finish(sums[u][v], unit + u, place));
     }
 }
 
-template <bool hidden>
-void Apply(const Layer& layer, const Row* inputs, Row* outputs) {
+template <typename Finish>
+APART void ApplyFloats(const Layer& layer, const Row* inputs, Row* outputs, Finish finish) {
   for (int start = 0; start < kGroup; start += kVectors * kLanes) {
     int64_t unit = 0;
-    for (; unit + 4 <= layer.outputs; unit += 4) Block<4, hidden>(layer, unit, start, inputs, outputs);
-    for (; unit < layer.outputs; ++unit) Block<1, hidden>(layer, unit, start, inputs, outputs);
+    for (; unit + 4 <= layer.outputs; unit += 4) Block<4>(layer, unit, start, inputs, outputs, finish);
+    for (; unit < layer.outputs; ++unit) Block<1>(layer, unit, start, inputs, outputs, finish);
   }
 }
 
-#if defined(__AVX512VNNI__) && defined(__AVX512BW__)
 constexpr float kLargestInput = 16383, kLargestWeight = 4095;
+
+#if defined(__AVX512VNNI__) && defined(__AVX512BW__)
 constexpr int64_t kMostInputs = 32;  // With more of them, a sum would not fit into 32 bits.
 
-void Quantise(Layer* layer) {
+void Quantise(Layer* layer, float largest_input, float largest_weight) {
   if (layer->inputs > kMostInputs || layer->inputs % 2 != 0 || layer->outputs % 4 != 0) return;
-  const int64_t size = layer->inputs * layer->outputs;
-  if (!std::all_of(layer->weights, layer->weights + size, [](float w) { return std::isfinite(w); })) return;
-  layer->pairs.resize(size / 2);
+  const std::vector<float>& weights = layer->weights;
+  if (!std::all_of(weights.begin(), weights.end(), [](float w) { return std::isfinite(w); })) return;
+  layer->pairs.resize(weights.size() / 2);
   layer->scales.resize(layer->outputs);
+  layer->largest_input = largest_input;
   for (int64_t unit = 0; unit < layer->outputs; ++unit) {
     float largest = 1e-30f;
     for (int64_t i = 0; i < layer->inputs; ++i)
-      largest = std::max(largest, std::fabs(layer->weights[i * layer->outputs + unit]));
-    layer->scales[unit] = largest / kLargestWeight;
+      largest = std::max(largest, std::fabs(weights[i * layer->outputs + unit]));
+    layer->scales[unit] = largest / largest_weight;
     auto whole = [&](int64_t i) {
-      return static_cast<int32_t>(std::lrint(layer->weights[i * layer->outputs + unit] / layer->scales[unit]));
+      return static_cast<int32_t>(std::lrint(weights[i * layer->outputs + unit] / layer->scales[unit]));
     };
     for (int64_t i = 0; i < layer->inputs; i += 2)
       layer->pairs[i / 2 * layer->outputs + unit] = (whole(i) & 0xffff) | static_cast<int32_t>(uint32_t(whole(i + 1)) << 16);
@@ -132,7 +160,9 @@ void Quantise(Layer* layer) {
 }
 
 // Computes four units of a layer for two vectors of parameters, whose inputs were divided by `scales`.
-inline void WholeBlock(const Layer& layer, int64_t unit, int start, const Row* pairs, const __m512* scales, Row* outputs) {
+template <typename Finish>
+inline void WholeBlock(const Layer& layer, int64_t unit, int start, const Row* pairs, const __m512* scales,
+                       Row* outputs, Finish finish) {
   __m512i sums[4][2] = {};
   const int32_t* weights = layer.pairs.data() + unit;
   const int64_t stride = layer.outputs;
@@ -145,65 +175,129 @@ inline void WholeBlock(const Layer& layer, int64_t unit, int start, const Row* p
   }
   UNROLLED for (int u = 0; u < 4; ++u)
     UNROLLED for (int v = 0; v < 2; ++v) {
-      const Vector sum = _mm512_cvtepi32_ps(sums[u][v]);
-      Store(outputs[unit + u].at + start + v * kLanes,
-            Positive(sum * (layer.scales[unit + u] * scales[v]) + layer.biases[unit + u]));
+      const Vector whole = _mm512_cvtepi32_ps(sums[u][v]);
+      const Vector sum = whole * (layer.scales[unit + u] * scales[v]) + layer.biases[unit + u];
+      const int place = start + v * kLanes;
+      Store(outputs[unit + u].at + place, finish(sum, unit + u, place));
     }
 }
 
-// Computes a layer between hidden units in whole numbers. Its inputs, which are not negative, make room for pairs.
-void ApplyWhole(const Layer& layer, Row* inputs, Row* outputs) {
+// Computes a layer in whole numbers. Its inputs are not negative; half as many rows take their pairs.
+template <typename Finish>
+APART void ApplyWhole(const Layer& layer, const Row* inputs, Row* pairs, Row* outputs, Finish finish) {
   for (int start = 0; start < kGroup; start += 2 * kLanes) {
     __m512 scales[2];
     UNROLLED for (int v = 0; v < 2; ++v) {
-      float* input = inputs[0].at + start + v * kLanes;
+      const float* input = inputs[0].at + start + v * kLanes;
       // As whole numbers, floats >= 0 have the same order, and NaN is the largest.
       __m512i largest = _mm512_castps_si512(_mm512_set1_ps(1e-30f));
       for (int64_t i = 0; i < layer.inputs; ++i)
         largest = _mm512_max_epu32(largest, _mm512_load_si512(input + i * kGroup));
-      scales[v] = _mm512_castsi512_ps(largest) * (1 / kLargestInput);
-      const Vector factor = kLargestInput / _mm512_castsi512_ps(largest);
+      scales[v] = _mm512_castsi512_ps(largest) * (1 / layer.largest_input);
+      const Vector factor = layer.largest_input / _mm512_castsi512_ps(largest);
       // The last bits of 3 * 2^22 + x are those of x, rounded.
       auto whole = [&](int64_t i) { return _mm512_castps_si512(factor * Load(input + i * kGroup) + 12582912.0f); };
       for (int64_t i = 0; i < layer.inputs; i += 2)
-        _mm512_store_si512(input + i / 2 * kGroup,
+        _mm512_store_si512(pairs[i / 2].at + start + v * kLanes,
                            _mm512_mask_blend_epi16(0xaaaaaaaa, whole(i), _mm512_slli_epi32(whole(i + 1), 16)));
     }
-    for (int64_t unit = 0; unit < layer.outputs; unit += 4) WholeBlock(layer, unit, start, inputs, scales, outputs);
+    for (int64_t unit = 0; unit < layer.outputs; unit += 4)
+      WholeBlock(layer, unit, start, pairs, scales, outputs, finish);
   }
 }
 #else
-void Quantise(Layer*) {}
-void ApplyWhole(const Layer&, Row*, Row*) {}
+void Quantise(Layer*, float, float) {}
+template <typename Finish>
+void ApplyWhole(const Layer&, const Row*, Row*, Row*, Finish) {}
 #endif
 
-void ApplyToGroup(const Network& task, int64_t group, Row* inputs, Row* outputs) {
+template <typename Finish>
+void Apply(const Layer& layer, const Row* inputs, Row* pairs, Row* outputs, Finish finish) {
+  if (layer.pairs.empty())
+    ApplyFloats(layer, inputs, outputs, finish);
+  else
+    ApplyWhole(layer, inputs, pairs, outputs, finish);
+}
+
+// Rows for the work of a thread: the features and then the units of each layer, pairs, and both ends of a way back.
+struct Space {
+  explicit Space(const std::vector<Layer>& layers) {
+    int64_t count = layers[0].inputs, widest = count;
+    std::vector<int64_t> starts = {0};
+    for (const Layer& layer : layers) {
+      starts.push_back(count);
+      count += layer.outputs;
+      widest = std::max(widest, layer.outputs);
+    }
+    rows.resize(count + 3 * widest);
+    for (int64_t start : starts) units.push_back(&rows[start]);
+    pairs = &rows[count];
+    ends[0] = pairs + widest;
+    ends[1] = ends[0] + widest;
+  }
+
+  std::vector<Row> rows;
+  std::vector<Row*> units;
+  Row *pairs, *ends[2];
+};
+
+void ApplyToGroup(const Network& task, int64_t group, const Space& space) {
+  const size_t last = task.layers.size() - 1;
   for (size_t f = 0; f < task.features.size(); ++f) {
     const float scale = task.scales[f * task.groups + group];
     const float* feature = task.features[f] + group * kGroup;
-    for (int i = 0; i < kGroup; i += kLanes) Store(inputs[f].at + i, scale * Load(feature + i));
+    for (int i = 0; i < kGroup; i += kLanes) Store(space.units[0][f].at + i, scale * Load(feature + i));
   }
-  for (size_t l = 0; l + 1 < task.layers.size(); ++l, std::swap(inputs, outputs))
-    if (task.layers[l].pairs.empty())
-      Apply<true>(task.layers[l], inputs, outputs);
-    else
-      ApplyWhole(task.layers[l], inputs, outputs);
-  Apply<false>(task.layers.back(), inputs, outputs);
-  for (size_t b = 0; b < task.bases.size(); ++b) {
-    const float* base = task.bases[b] + group * kGroup;
-    float* result = task.results[b] + group * kGroup;
-    for (int i = 0; i < kGroup; i += kLanes) Store(result + i, Load(base + i) + Load(outputs[b].at + i));
+  for (size_t l = 0; l < last; ++l)
+    Apply(task.layers[l], space.units[l], space.pairs, space.units[l + 1], Rectified());
+  Apply(task.layers[last], space.units[last], space.pairs, space.units[last + 1], Unchanged());
+  for (size_t r = 0; r < task.results.size(); ++r) {
+    float* result = task.results[r] + group * kGroup;
+    for (int i = 0; i < kGroup; i += kLanes) {
+      const Vector output = Load(space.units[last + 1][r].at + i);
+      Store(result + i, task.bases.empty() ? output : Load(task.bases[r] + group * kGroup + i) + output);
+    }
+  }
+}
+
+// Returns the way back through a layer, from its outputs to its inputs.
+Layer Back(const Layer& layer) {
+  Layer back = {layer.outputs, layer.inputs, {}, std::vector<float>(layer.inputs)};
+  for (int64_t j = 0; j < layer.outputs; ++j)
+    for (int64_t i = 0; i < layer.inputs; ++i) back.weights.push_back(layer.weights[i * layer.outputs + j]);
+  return back;
+}
+
+// Finds the slopes, after `ApplyToGroup`. The last hidden units pass back the weights of an output, the same ones for
+// all parameters, or nothing. So the way back through the layer before them has these weights in its own, and inputs
+// that say which units pass them.
+void FindSlopes(const Network& task, int64_t group, const Space& space) {
+  const size_t last = task.layers.size() - 1;
+  Row* passes = space.units[last];
+  for (int64_t u = 0; u < task.layers[last].inputs; ++u)
+    for (int i = 0; i < kGroup; i += kLanes)
+      Store(passes[u].at + i, Load(passes[u].at + i) > 0 ? Vector{} + 1 : Vector{});
+  auto slope = task.slopes.begin();
+  for (const std::vector<Layer>& back : task.back) {
+    const Row* from = passes;
+    for (size_t l = last; --l > 0; from = space.ends[l % 2])
+      Apply(back[l], from, space.pairs, space.ends[l % 2], Gated{space.units[l]});
+    Apply(back[0], from, space.pairs, space.ends[0], Unchanged());
+    for (int64_t f = 0; f < back[0].outputs; ++f, ++slope)
+      for (int i = 0; i < kGroup; i += kLanes) Store(*slope + group * kGroup + i, Load(space.ends[0][f].at + i));
   }
 }
 
 void Network::Work() {
   int64_t turn;
   if (!Claim(&turn)) return;
-  std::vector<Row> rows(2 * widest);
+  const Space space(layers);
   do {
     const int64_t end = std::min(groups, (turn + 1) * kGroupsPerTurn);
-    for (int64_t group = turn * kGroupsPerTurn; group < end; ++group)
-      ApplyToGroup(*this, group, rows.data(), rows.data() + widest);
+    for (int64_t group = turn * kGroupsPerTurn; group < end; ++group) {
+      ApplyToGroup(*this, group, space);
+      if (!back.empty()) FindSlopes(*this, group, space);
+    }
     Finish();
   } while (Claim(&turn));
 }
@@ -331,40 +425,66 @@ void Flattening::Work() {
   for (int64_t turn; Claim(&turn); Finish()) Flatten(*blocks[turn].first, blocks[turn].second, &space);
 }
 
-}  // namespace
-
-extern "C" XLA_FFI_Error* roamax_mlp(XLA_FFI_CallFrame* frame) {
-  if (TellVersion(frame)) return nullptr;
+// Reads features, scales and layers, with so many arguments between scales and layers.
+Network* ReadNetwork(const XLA_FFI_CallFrame* frame, int64_t bases) {
   Network* task = new Network;
-  const int64_t outputs = frame->rets.size;
   int64_t first_layer = frame->args.size;
   while (first_layer >= 2 && Argument(frame, first_layer - 1)->rank == 1) first_layer -= 2;
-  const int64_t scales = first_layer - outputs - 1;
+  const int64_t scales = first_layer - bases - 1;
   task->groups = Argument(frame, scales)->dims[1];
   task->turns = (task->groups + kGroupsPerTurn - 1) / kGroupsPerTurn;
   task->scales = Numbers(frame, scales);
   for (int64_t i = 0; i < scales; ++i) {
     const XLA_FFI_Buffer* feature = Argument(frame, i);
     const int64_t count = feature->rank == 3 ? feature->dims[0] : 1;
-    for (int64_t k = 0; k < count; ++k)
-      task->features.push_back(Numbers(frame, i) + k * task->groups * kGroup);
+    for (int64_t k = 0; k < count; ++k) task->features.push_back(Numbers(frame, i) + k * task->groups * kGroup);
   }
-  for (int64_t i = 0; i < outputs; ++i) {
-    task->bases.push_back(Numbers(frame, scales + 1 + i));
-    task->results.push_back(Result(frame, i));
-  }
-  task->widest = task->features.size();
-  int64_t operations = 0;
+  for (int64_t i = 0; i < bases; ++i) task->bases.push_back(Numbers(frame, scales + 1 + i));
   for (int64_t i = first_layer; i < frame->args.size; i += 2) {
-    const int64_t* shape = Argument(frame, i)->dims;
-    task->layers.push_back({Numbers(frame, i), Numbers(frame, i + 1), shape[0], shape[1], {}, {}});
-    if (i != first_layer && i + 2 != frame->args.size) Quantise(&task->layers.back());
-    task->widest = std::max(task->widest, shape[1]);
-    operations += 2 * task->groups * kGroup * shape[0] * shape[1];
+    const int64_t inputs = Argument(frame, i)->dims[0], outputs = Argument(frame, i)->dims[1];
+    const float *weights = Numbers(frame, i), *biases = Numbers(frame, i + 1);
+    task->layers.push_back({inputs, outputs, {weights, weights + inputs * outputs}, {biases, biases + outputs}});
   }
-  Share(frame, task, operations);
+  return task;
+}
+
+XLA_FFI_Error* Run(const XLA_FFI_CallFrame* frame, Network* task) {
+  int64_t products = 0;
+  for (const Layer& layer : task->layers) products += layer.weights.size();
+  for (const std::vector<Layer>& back : task->back)
+    for (const Layer& layer : back) products += layer.weights.size();
+  Share(frame, task, 2 * task->groups * kGroup * products);
   task->Release();
   return nullptr;
+}
+
+}  // namespace
+
+extern "C" XLA_FFI_Error* roamax_mlp(XLA_FFI_CallFrame* frame) {
+  if (TellVersion(frame)) return nullptr;
+  Network* task = ReadNetwork(frame, frame->rets.size);
+  for (size_t l = 1; l + 1 < task->layers.size(); ++l) Quantise(&task->layers[l], kLargestInput, kLargestWeight);
+  for (int64_t i = 0; i < frame->rets.size; ++i) task->results.push_back(Result(frame, i));
+  return Run(frame, task);
+}
+
+extern "C" XLA_FFI_Error* roamax_mlp_slopes(XLA_FFI_CallFrame* frame) {
+  if (TellVersion(frame)) return nullptr;
+  Network* task = ReadNetwork(frame, 0);
+  const std::vector<Layer>& layers = task->layers;
+  const int64_t outputs = layers.back().outputs, size = task->groups * kGroup;
+  for (int64_t i = 0; i < outputs; ++i) task->results.push_back(Result(frame, 0) + i * size);
+  for (int64_t i = 0; i < outputs * layers[0].inputs; ++i) task->slopes.push_back(Result(frame, 1) + i * size);
+  for (int64_t o = 0; o < outputs; ++o) {
+    std::vector<Layer> back;
+    for (size_t l = 0; l + 1 < layers.size(); ++l) back.push_back(Back(layers[l]));
+    std::vector<float>& weights = back.back().weights;
+    for (size_t i = 0; i < weights.size(); ++i)
+      weights[i] *= layers.back().weights[i / back.back().outputs * outputs + o];
+    if (back.size() > 1) Quantise(&back.back(), 1, 32767);
+    task->back.push_back(std::move(back));
+  }
+  return Run(frame, task);
 }
 
 // Arguments: float32 matrices (..., rows, columns). Attribute: the most rows or columns of a block, up to 64.

@@ -12,6 +12,7 @@ from roamax.posterior import Posterior
 from roamax.samplers.learned import _network
 from roamax.samplers.learned._groups import Groups
 from roamax.samplers.learned._scalars import Scalars
+from roamax.samplers.learned._slopes import outputs_and_slopes
 from roamax.types import Batch, Info, Key, LearnedSampler, MetaParams, Params, Sampler, Scalar, Weights
 
 WIDTHS = (2, 32, 32, 1)
@@ -123,16 +124,23 @@ def kinetic_l2e_family(
         def step(key: Key, state: KineticL2EState, batch: Batch) -> tuple[KineticL2EState, Info]:
             epsilon, friction, temperature, scale = scalars.at(state.step)
             energy, gradient = posterior.energy_and_grad(state.position, batch)
+            layout = Groups.of(state.position)
+            weights, scale = _network.cast(meta_params, layout.dtype), jnp.asarray(scale, layout.dtype)
 
-            def mean(theta: Params) -> Params:
+            def features_at(theta: Params) -> list[jax.Array]:
                 moving = posterior.energy_and_grad(theta, batch)[1] if differentiate_gradient else gradient
-                return momentum_mean(meta_params, theta, trees.linear((1 / posterior.num_data, moving)), scale)
+                mean_gradient = trees.linear((1 / posterior.num_data, moving))
+                return [layout.normalised(layout.pack(tree)) for tree in (theta, mean_gradient)]
 
-            f, pull_back = jax.vjp(mean, state.position)
+            features, pull_back = jax.vjp(features_at, state.position)
+            (output,), (slopes,) = outputs_and_slopes(weights, features)
+            f = layout.unpack(scale * output)
             # f needs a batch, which the start does not have: the first step adds it.
             r = trees.linear((1.0, state.momentum), (jnp.where(state.step == 0, 1.0, 0.0), f))
             velocity = trees.linear((1.0, r), (-1.0, f))
-            (towards_mean,) = pull_back(trees.linear((-1.0, f)) if is_papers else velocity)
+            # J' goes back through the network parameter by parameter, and from there through the root mean squares.
+            push = scale * layout.pack(trees.linear((-1.0, f)) if is_papers else velocity)
+            (towards_mean,) = pull_back([slope * push for slope in slopes])
             momentum = trees.linear(
                 (1.0, r),
                 (-epsilon, gradient),
@@ -154,13 +162,3 @@ def kinetic_l2e_family(
         return Sampler(init, step, settings=settings, posterior=posterior)
 
     return LearnedSampler(lambda key: _network.init_mlp(key, WIDTHS), bind)
-
-
-def momentum_mean(
-    meta_params: MetaParams, theta: Params, mean_gradient: Params, output_scale: jax.Array | float
-) -> Params:
-    """Return f(theta), the mean of the momentum, given `mean_gradient` = grad U / N."""
-    layout = Groups.of(theta)
-    weights = _network.cast(meta_params, layout.dtype)
-    features = jnp.stack([layout.normalised(layout.pack(tree)) for tree in (theta, mean_gradient)])
-    return layout.unpack(jnp.asarray(output_scale, layout.dtype) * _network.apply_mlp(weights, features)[0])

@@ -1,8 +1,8 @@
 """Precond-L2E: an ablation of L2E that learns the matrices D and Q of the recipe instead of the kinetic energy."""
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ from roamax.samplers.learned import _network
 from roamax.samplers.learned._groups import Groups
 from roamax.samplers.learned._recipe import Matrices, recipe_step
 from roamax.samplers.learned._scalars import Scalars
+from roamax.samplers.learned._slopes import outputs_and_slopes
 from roamax.samplers.learned.l2e import DECAYS
 from roamax.types import Batch, Info, Key, LearnedSampler, MetaParams, Params, Sampler, Scalar, Weights
 
@@ -138,22 +139,24 @@ def precond_l2e_family(
             theta, r, v = map(layout.pack, (state.position, state.momentum, signs))
             mean_gradient, mean_moved = (layout.pack(tree) / posterior.num_data for tree in (gradient, moved))
 
-            def averages_with(mean_gradient: jax.Array) -> jax.Array:
-                return decay * state.averages + (1 - decay) * mean_gradient[None]
+            averages = decay * state.averages + (1 - decay) * mean_gradient[None]
+            features = mean_gradient, theta, r, averages
+            # Each feature is normalised alone, so that all can move at once: r along itself, the others along theta.
+            moves = mean_moved, v, v, (1 - decay) * mean_moved[None]
+            normalised, shifts = jax.jvp(lambda *xs: [layout.normalised(x) for x in xs], features, moves)
 
-            def diagonals(theta: jax.Array, mean_gradient: jax.Array, r: jax.Array) -> tuple[jax.Array, jax.Array]:
-                features = jnp.concatenate([jnp.stack([mean_gradient, theta, r]), averages_with(mean_gradient)])
-                q, d = scale * _network.apply_mlp(weights, layout.normalised(features))
-                return 1 + q, jnp.abs(friction + d)
+            def packed_matrices(outputs: jax.Array, slopes: jax.Array, shifts: list[jax.Array]) -> list[jax.Array]:
+                q, d = 1 + scale * outputs[0], friction + scale * outputs[1]
+                each = [*shifts[:3], *shifts[3]]
+                of_q, of_d = ([scale * slope * shift for slope, shift in zip(x, each, strict=True)] for x in slopes)
+                q_by_r, d_by_r = of_q.pop(2), jnp.sign(d) * of_d[2]
+                return [q, jnp.abs(d), -v * q_by_r, v * (sum(of_q) + d_by_r)]
 
-            here, still = (theta, mean_gradient, r), jnp.zeros_like(v)
-            (q, d), (q_by_theta, _) = jax.jvp(diagonals, here, (v, mean_moved, still))
-            _, (q_by_r, d_by_r) = jax.jvp(diagonals, here, (still, still, v))
-            matrices = Matrices(*map(layout.unpack, (q, d, -v * q_by_r, v * (q_by_theta + d_by_r))))
+            packed = _apart(packed_matrices, *outputs_and_slopes(weights, normalised), shifts)
+            matrices = Matrices(*map(layout.unpack, packed))
             position, momentum = recipe_step(
                 noise_key, state.position, state.momentum, gradient, matrices, epsilon, temperature
             )
-            averages = averages_with(mean_gradient)
             return PrecondL2EState(position, momentum, averages, state.step + 1), Info(energy)
 
         settings = {
@@ -177,3 +180,16 @@ def _gradient_along(
         return energy, gradient, trees.zeros_like(gradient)
     (energy, gradient), (_, moved) = jax.jvp(lambda x: posterior.energy_and_grad(x, batch), (theta,), (direction,))
     return energy, gradient, moved
+
+
+def _apart(function: Callable[..., Any], *args: Any) -> Any:
+    """Return `function(*args)`, which on CPUs is compiled apart from what uses it.
+
+    Fused into the loops over single tensors, sums over groups take several times as long. XLA fuses nothing out of a
+    branch, if it does not see that its condition always holds.
+    """
+    if jax.default_backend() != "cpu":
+        return function(*args)
+    always = jax.lax.optimization_barrier(jnp.bool_(True))
+    results = jax.eval_shape(function, *args)
+    return jax.lax.cond(always, function, lambda *_: trees.zeros_like(results), *args)
