@@ -421,6 +421,20 @@ MUTANTS = (
         "tests/test_roam.py -k starts_anew",
     ),
     Mutant(
+        "an average of roam counts one position too few",
+        "samplers/learned/roam.py",
+        "1 / (place + 1).astype(mean.dtype)",
+        "1 / jnp.maximum(place, 1).astype(mean.dtype)",
+        "tests/test_roam.py -k average_takes",
+    ),
+    Mutant(
+        "the time of kept chains is forgotten",
+        "paper/framework/records.py",
+        "Seconds(n, n)",
+        "Seconds(0, n)",
+        "tests/test_experiments.py -k needs_no_chains",
+    ),
+    Mutant(
         "a forked process waits forever",
         "host/machine.py",
         "os.register_at_fork(after_in_child=_note_fork)",
