@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from roamax import runs
 from roamax.errors import FileError, InputError, lookup, whole
 from roamax.evaluation.compare import step_timer
@@ -18,7 +16,8 @@ from roamax.paper.framework.lab import Lab, make_lab
 from roamax.paper.framework.records import Records, records_in
 from roamax.paper.framework.registry import EXPERIMENTS, run_experiment
 
-ROUNDS = 3
+ROUNDS, STEPS = 2, 2
+"""How often steps are timed, and how many at a time: a step of a large network takes seconds."""
 
 
 class _Asked(Exception):
@@ -70,8 +69,8 @@ def chains_of(name: str, lab: Lab, records: Records, pace: dict[str, float]) -> 
             if pointer["step"]:
                 pace[kind] = pointer["seconds"] / pointer["step"]
             elif kind not in pace:
-                timer = step_timer(method.sampler, task)
-                pace[kind] = float(np.median([timer() for _ in range(ROUNDS)]))
+                timer = step_timer(method.sampler, task, STEPS)
+                pace[kind] = min(timer() for _ in range(ROUNDS))
             hours[folder] = max(0, left) * pace[kind] / 3600
     return hours
 
