@@ -3,8 +3,8 @@
     python benchmarks/bias.py                                 # the weights that ship -> docs/bias.md
     python benchmarks/bias.py my/weights.safetensors          # these, and your own
 
-SGHMC with the same step size and friction is in the table too: its bias comes from the step size alone. So is roam. The
-`spread` on the card of the weights is written, too.
+SGHMC with the same step size and friction is in the table too: its bias comes from the step size alone. The `spread` on
+the card of the weights is written, too.
 """
 
 import argparse
@@ -52,8 +52,8 @@ law, and run for {steps:,} steps on all data. Errors are in standard deviations 
 for the network, over predictions at 25 inputs: the root mean square error of the mean, the mean ratio of standard
 deviations (1 means no bias), and the mean Wasserstein distance, with its noise floor in the last column. SGHMC has the
 step size and friction of the weights that its row names: its bias comes from the step size alone. `roam` has no
-weights and no step size; its chains are looked at where draws are taken, at the ends of cycles. A dash means that a
-chain diverged.
+step size; its chains are looked at where draws are taken, at the ends of cycles, and its weights do not act on targets
+that its cycles can settle on, such as these. A dash means that a chain diverged.
 
 {table}
 
@@ -97,10 +97,16 @@ def page(record: Mapping[str, Any]) -> str:
 def write_spreads(rows: Sequence[Mapping[str, Any]], sources: Mapping[str, Weights]) -> None:
     """Write to the card of each set of weights how its predictions for the network are spread, next to NUTS."""
     for row in rows:
-        if row["target"] == NETWORK and row["sampler"] in sources:
-            weights = sources[row["sampler"]]
+        source = label_of(row["sampler"])
+        if row["target"] == NETWORK and source in sources:
+            weights = sources[source]
             spread = row["deviation"] if math.isfinite(row["deviation"]) else None
             cards.write(Path(weights.source).with_suffix(".json"), {**weights.card, "spread": spread})
+
+
+def label_of(sampler: str) -> str:
+    """Return the label of the weights whose `spread` a row has: that of roam is of its longest cycles."""
+    return sampler.removesuffix(f", cycles of {max(CYCLES):,}")
 
 
 def labelled(sources: list[str]) -> dict[str, Weights]:
@@ -114,17 +120,21 @@ def labelled(sources: list[str]) -> dict[str, Weights]:
 
 
 def contestants(sources: Mapping[str, Weights]) -> dict[str, SamplerOf]:
-    """Return each set of weights as a sampler, and SGHMC with its settings; and roam, which has none."""
+    """Return each set of weights as a sampler, and SGHMC with its settings; roam in cycles of two lengths."""
     found: dict[str, SamplerOf] = {}
     for label, weights in sources.items():
         name = str(weights.card.get("sampler", "l2e"))
+        if name == "roam":
+            lengths = {f"{label}, cycles of {length:,}": length for length in CYCLES}
+            found |= {row: partial(roam, meta_params=weights, cycle_length=n) for row, n in lengths.items()}
+            continue
         found[label] = partial(RECORDS[name].load(), meta_params=weights)
         if {"step_size", "friction"} <= weights.card.keys():
             settings = {key: weights.card[key] for key in ("step_size", "friction")}
             same = [name for name, other in found.items() if isinstance(other, partial) and other.keywords == settings]
             if not same:
                 found[f"SGHMC as {label}"] = partial(sghmc, **settings)
-    return found | {f"roam, cycles of {length:,}": partial(roam, cycle_length=length) for length in CYCLES}
+    return found
 
 
 def main() -> None:

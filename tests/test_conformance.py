@@ -56,7 +56,7 @@ SAMPLERS = {
     "meta_sgmcmc": learned(lambda: roamax.meta_sgmcmc_family(step_size=1e-3)),
     "meta_sgmcmc-differences": learned(lambda: roamax.meta_sgmcmc_family(step_size=1e-3, gamma="finite_difference")),
     "roam": learned(lambda: roamax.roam_family(cycle_length=10, exploration_ratio=0.1)),
-    "roam-hand-made": lambda p: roamax.roam(p, cycle_length=10, exploration_ratio=0.1),
+    "roam-hand-made": lambda p: roamax.roam(p, None, cycle_length=10, exploration_ratio=0.1),
 }
 # Of the variants of one sampler, the one that does most.
 OTHERS = ("psgld", "cyclical-sgld", "l2e-one-pass", "kinetic_l2e", "meta_sgmcmc-differences")

@@ -583,24 +583,30 @@ def test_weights_from_a_file_bring_the_settings_of_their_card(tmp_path):
     assert roamax.l2e(posterior, pretrained.read(path), friction=0.4).settings == given
 
 
+def settings_of(sampler):
+    """Settings without a default."""
+    return {"cycle_length": 2000} if sampler == "roam" else {}
+
+
 def test_a_kernel_reads_no_files():
-    for name in ("l2e", "kinetic_l2e", "precond_l2e", "meta_sgmcmc"):
+    for name in ("l2e", "kinetic_l2e", "precond_l2e", "meta_sgmcmc", "roam"):
         with pytest.raises(InputError, match=r"`meta_params` must be weights here; .*; got 'pretrained'"):
-            RECORDS[name].load()(quartic_posterior())
+            RECORDS[name].load()(quartic_posterior(), **settings_of(name))
 
 
 def test_every_set_of_weights_that_ships_works_by_name_and_has_a_card():
     for name in pretrained.names():
         card = pretrained.load(name).card
         assert {"sampler", "data", "architectures", "estimator", "seed", "meta_loss", "date", "version"} <= card.keys()
-        assert {"step_size", "temperature", "inner_steps", "outer_steps"} <= card.keys()
+        assert {"temperature", "inner_steps", "outer_steps"} <= card.keys()
+        assert "step_size" in card or card["sampler"] == "roam"
     with pytest.raises(InputError, match="`name` must be a known name; got 'nosuch'"):
         pretrained.load("nosuch")
 
 
 def test_the_page_of_a_card_and_what_it_says_of_training_and_spread_are_those_of_their_sources():
     record = files.read_json(ROOT / "docs" / "bias.json")
-    spreads = {row["sampler"]: row["deviation"] for row in record["rows"] if row["target"] == "network"}
+    spreads = {bias.label_of(row["sampler"]): row["deviation"] for row in record["rows"] if row["target"] == "network"}
     assert (ROOT / "docs" / "bias.md").read_text() == bias.page(record)
     for name in pretrained.names():
         card = pretrained.load(name).card
@@ -609,7 +615,7 @@ def test_the_page_of_a_card_and_what_it_says_of_training_and_spread_are_those_of
         trained = [f"{data}/{model}" for data in card["data"] for model in card["architectures"]]
         sizes = {int(re.search(r"train_size=(\d+)", task)[1]) for task in trained}
         assert card["num_data"] == [min(sizes), max(sizes)]
-        assert card["kinds"] == ["classification"]
+        assert card["kinds"] == ["classification", "regression"][: 1 + (name == "roam")]
 
 
 def with_gap(num_data=85):
@@ -625,9 +631,10 @@ def test_weights_that_act_as_an_optimiser_warn_of_a_problem_far_from_their_card(
         build = getattr(roamax, weights.card["sampler"])
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
-            build(image_like, weights)
+            settings = settings_of(weights.card["sampler"])
+            build(image_like, weights, **settings)
             assert not said
-            build(with_gap(), weights)
+            build(with_gap(), weights, **settings)
         narrow = name in ("l2e", "l2e-ce", "l2e-small")
         assert [(w.category, w.filename) for w in said] == [(CardWarning, __file__)] * narrow
     with pytest.warns(CardWarning, match=r"^85 examples and regression: .* 'l2e' \(classification with 50,000 "):

@@ -203,7 +203,7 @@ def test_exploring_without_noise_moves_all_directions_of_a_matrix_alike(shape):
     line = Posterior(
         lambda params, batch: -batch * jnp.sum(slope * params), lambda params: 0 * jnp.sum(params), num_data=50_000
     )
-    sampler = roam(line, cycle_length=10)
+    sampler = roam(line, None, cycle_length=10)
     before = jax.jit(sampler.init)(jax.random.key(0), jnp.zeros(shape, jnp.float32))
     step = jax.jit(sampler.step)(jax.random.key(1), before, jnp.ones(128))[0].position
     # The first step of Adam has this direction and length.
@@ -285,8 +285,11 @@ def test_settings_are_checked(settings, words):
         roam(quartic_posterior(), None, **settings)
 
 
-def test_the_default_is_the_hand_made_sampler_and_weights_may_come_from_a_file(tmp_path):
-    assert roam(quartic_posterior(), cycle_length=10).settings["weights"] is None
+def test_the_default_has_the_weights_that_ship_and_weights_may_come_from_a_file(tmp_path):
+    shipped = _network.checksum(roamax.pretrained.load("roam").meta_params)
+    assert roam(quartic_posterior(), cycle_length=10).settings["weights"] == shipped
+    assert named_sampler("roam", quartic_posterior(), num_steps=400, num_samples=4).settings["weights"] == shipped
+    assert roam(quartic_posterior(), None, cycle_length=10).settings["weights"] is None
     weights, path = random_weights(), tmp_path / "weights.safetensors"
     named = {name.replace("/", "."): np.asarray(leaf) for name, leaf in trees.named_leaves(weights).items()}
     files.write_bytes(path, files.pack_tensors(named))
@@ -327,6 +330,7 @@ def test_it_is_a_method_of_experiments_in_whole_cycles():
     cycles = made.num_samples // made.sampler.settings["draws_per_cycle"]
     assert made.burn_in + cycles * made.sampler.settings["cycle_length"] == problem.steps
     assert made.sampler.settings["cycle_length"] >= min(2_000, problem.steps)
+    assert made.sampler.settings["weights"] is not None
 
 
 def test_the_native_flat_steps_are_those_by_products_alone_and_in_chains(monkeypatch):

@@ -151,6 +151,8 @@ def _kept_cycles(problem: Problem, cycles: int) -> int:
 
 def _in_cycles(name: str, problem: Problem, task: Task, hyper: Hyper, record: Record) -> Method:
     settings: dict[str, Any] = {"temperature": hyper.get("temperature", 1.0)}
+    if record.family is not None:
+        settings["meta_params"] = pretrained.resolve("pretrained", record.name)
     if record.learning_rates is None:
         settings |= record.cycles(problem.steps, problem.draws)
         settings |= {"averaging": hyper["averaging"]} if "averaging" in hyper else {}

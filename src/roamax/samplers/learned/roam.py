@@ -62,7 +62,7 @@ class RoamState(NamedTuple):
 
 def roam(
     posterior: Posterior,
-    meta_params: MetaParams | Weights | None = None,
+    meta_params: MetaParams | Weights | None = "pretrained",
     *,
     cycle_length: int,
     exploration_ratio: float = 0.9,
@@ -114,8 +114,7 @@ def roam(
 
     Args:
         posterior: The posterior to sample.
-        meta_params: The weights of the scheduler; None is the hand-made schedule. `roamax.roam` also takes a
-            safetensors file. No weights ship with this version.
+        meta_params: The weights of the scheduler, as in `l2e`; None is the hand-made schedule.
         cycle_length: The number of steps per cycle.
         exploration_ratio: The fraction of a cycle that explores.
         temperature: T; 1 samples the posterior.
