@@ -83,5 +83,6 @@ def test_versions_and_seed_are_in_every_result(tmp_path, monkeypatch):
 
 def test_the_command_of_a_result_names_no_folder_above_the_working_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.argv", ["roamax", "sample", "--out", str(tmp_path / "runs" / "a"), "--data", "digits"])
-    assert runs.provenance(0)["command"] == "roamax sample --out runs/a --data digits"
+    words = ["experiment", "transfer", "--methods", "roam, tuned", "--out", str(tmp_path / "runs" / "a")]
+    monkeypatch.setattr("sys.argv", ["roamax", *words])
+    assert runs.provenance(0)["command"] == "roamax experiment transfer --methods 'roam, tuned' --out runs/a"

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import platform
+import shlex
 import sys
 from importlib.metadata import version
 from typing import Any
@@ -36,7 +37,7 @@ def provenance(seed: int) -> dict[str, Any]:
     # Where a machine keeps the working folder is nobody's business, and the command works in any other too.
     words = [word.replace(f"{os.getcwd()}{os.sep}", "") for word in sys.argv[1:]]
     return {
-        "command": " ".join(["roamax", *words]),
+        "command": shlex.join(["roamax", *words]),
         "seed": seed,
         "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
         "devices": [str(device) for device in jax.local_devices()],
