@@ -388,9 +388,11 @@ def test_transfer_says_where_l2e_stands():
         "NLL of L2E, above the best tuned method: C (DE).",
         "NLL of roam, below the best tuned method: A (DE); B (DE); C (DE).",
     ]
-    said = list(transfer.seen(Lab("cpu", Path()), [CPU["mnist_mlp"], CPU["imdb"]]))
+    said = list(transfer.seen(Lab("cpu", Path()), [CPU["mnist_mlp"], CPU["imdb"], CPU["regression"]]))
     assert said[0].endswith("train_size=50000: MNIST, MLP (as mnist-half).")
-    assert said[1] == "Data that L2E had not seen: IMDB."
+    assert said[1] == "Data that L2E had not seen: IMDB; 1-D regression."
+    assert said[2].endswith(" networks: MNIST, MLP (as mnist-half); 1-D regression (as regression_1d).")
+    assert said[3] == "Data that roam had not seen: IMDB."
 
 
 def test_a_task_at_several_lengths_has_its_curves():

@@ -94,20 +94,23 @@ def _barriers(chain: Chain) -> Record:
 
 
 def seen(lab: Lab, problems: Sequence[Problem]) -> Iterator[str]:
-    """Yield a sentence on the data sets of these problems that L2E saw in its meta-training, by the card's word."""
-    try:
-        card = pretrained.resolve(str(lab.weights.get("L2E", "l2e")), "l2e").card
-    except InputError:
-        return
-    kinds = {name.partition("-")[0]: name for name in card.get("data", ())}
-    labels = {problem.label: kinds.get(problem.task.data) for problem in problems}
-    inside = [f"{label} (as {kind})" for label, kind in labels.items() if kind]
-    outside = [label for label, kind in labels.items() if not kind]
-    if inside:
-        networks = ", ".join(card.get("architectures", ())) or "other networks"
-        yield f"Data that L2E saw in its meta-training, with {networks}: {'; '.join(inside)}."
-    if outside:
-        yield f"Data that L2E had not seen: {'; '.join(outside)}."
+    """Yield sentences on the data sets of these problems that meta-training saw, by the word of the cards."""
+    for name in SHIPPED:
+        try:
+            card = pretrained.resolve(str(lab.weights.get(name, name.lower())), name.lower()).card
+        except InputError:
+            continue
+        kinds = {data.partition("-")[0]: data for data in card.get("data", ())}
+        # Data with a gap are drawn from the same function.
+        labels = {problem.label: kinds.get(problem.task.data.removesuffix("_gap")) for problem in problems}
+        inside = [f"{label} (as {kind})" for label, kind in labels.items() if kind]
+        outside = [label for label, kind in labels.items() if not kind]
+        if inside:
+            networks = card.get("architectures", ())
+            which = networks[0] if len(networks) == 1 else f"{len(networks)} networks"
+            yield f"Data that {name} saw in its meta-training, with {which}: {'; '.join(inside)}."
+        if outside:
+            yield f"Data that {name} had not seen: {'; '.join(outside)}."
     yield "The constants of roam were chosen by hand on validation data of MNIST and Fashion-MNIST."
 
 
