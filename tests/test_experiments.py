@@ -39,6 +39,7 @@ from roamax.paper.framework.methods import L2E_TUNED, LEARNED, method
 from roamax.paper.framework.problems import CPU, LONG, PAPER, SCALES, Problem
 from roamax.paper.framework.problems import TUNED as TUNED_SETTINGS
 from roamax.paper.framework.queue import plan_queue, run_queue
+from roamax.paper.framework.records import Answer, Records, Seconds
 from roamax.paper.framework.registry import EXPERIMENTS, run_experiment
 from roamax.paper.framework.results import write_page
 from roamax.paper.framework.summary import summary
@@ -207,6 +208,21 @@ def test_what_was_measured_needs_no_chains(experiment, laboratory, tmp_path, mon
     assert not (tmp_path / "none").exists()
     # Another seed has no records.
     assert plan_queue(tmp_path, names=["multimodality"], methods=["DE"], **options | {"seed": 1})[0]["chains"] == 1
+
+
+def test_records_hold_what_json_can_and_what_is_no_number(tmp_path):
+    value = {"NLL": 0.1 + 0.2, "KLD": math.nan, "curve": [1, -math.inf], "name": "Adam"}
+    found = {"kept": value, "array": np.ones(2), "alone": math.inf}
+    answers = {name: Answer(value, None, {name: Seconds(0.0, 2.0)}) for name, value in found.items()}
+    answers["again"] = Answer(None, "no weights", {}, is_final=False)
+    answers["diverged"] = Answer(None, "it diverged", {})
+    Records(tmp_path / "records.json").add(scores, answers)
+    known = Records(tmp_path / "records.json").of(scores)
+    assert {name: repr(answer.value) for name, answer in known.items()} == {
+        "alone": "inf", "diverged": "None", "kept": repr(value)
+    }  # fmt: skip
+    assert known["kept"].seconds == {"kept": (2.0, 2.0)}
+    json.loads((tmp_path / "records.json").read_text(), parse_constant=pytest.fail)
 
 
 def test_a_queue_shares_chains_says_what_is_left_and_outlives_a_failure(laboratory, folder, monkeypatch):

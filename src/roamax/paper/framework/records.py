@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from roamax.errors import shaped
 from roamax.host import files
 
-FORM = {"*": {"*": {"value": (dict, list, float, None), "note": (str, None), "seconds": {"*": float}}}}
+FORM = {"*": {"*": {"value": (dict, list, float, str, None), "note": (str, None), "seconds": {"*": float}}}}
 
 
 class Seconds(NamedTuple):
@@ -44,7 +44,9 @@ class Records:
     def of(self, function: Callable[..., Any]) -> dict[str, Answer]:
         """Return what a function returned for chains, by their names."""
         return {
-            chain: Answer(kept["value"], kept["note"], {path: Seconds(n, n) for path, n in kept["seconds"].items()})
+            chain: Answer(
+                _decoded(kept["value"]), kept["note"], {path: Seconds(n, n) for path, n in kept["seconds"].items()}
+            )
             for chain, kept in self._known.get(_name(function), {}).items()
         }
 
@@ -52,7 +54,7 @@ class Records:
         """Keep what a function returned for chains, as far as JSON can hold it."""
         kept = {
             chain: {
-                "value": answer.value,
+                "value": _encoded(answer.value),
                 "note": answer.note,
                 "seconds": {path: round(seconds.total, 2) for path, seconds in answer.seconds.items()},
             }
@@ -82,8 +84,22 @@ def _name(function: Callable[..., Any]) -> str:
 
 
 def _survives(value: Any) -> bool:
-    """Return whether a value is the same after JSON: not arrays, and not NaN, which another run might not have."""
+    """Return whether a value is the same after JSON, unlike arrays."""
     try:
-        return json.loads(json.dumps(value, allow_nan=False)) == value
-    except (TypeError, ValueError):
+        return repr(_decoded(_encoded(value))) == repr(value)
+    except TypeError:
         return False
+
+
+def _encoded(value: Any) -> Any:
+    """Return a value as it is read back from JSON, which has no NaN and infinities: they become text."""
+    return json.loads(json.dumps(value), parse_constant=str)
+
+
+def _decoded(value: Any) -> Any:
+    """Invert `_encoded`. One network has no diversity, for example, and its record says NaN."""
+    if isinstance(value, dict):
+        return {key: _decoded(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_decoded(entry) for entry in value]
+    return float(value) if value in ("NaN", "Infinity", "-Infinity") else value
