@@ -209,9 +209,8 @@ def roam_family(
             if averaged and sizes.heat == 0:
                 average, position = _averaged(average, position, place - (explored - averaged), averaged)
             stiffness = jnp.stack([tensor.stiffness for tensor in tensors])
-            return RoamState(position, momentum, squares, stiffness, state.origin, average, state.step + 1), Info(
-                energy
-            )
+            moved_state = RoamState(position, momentum, squares, stiffness, state.origin, average, state.step + 1)
+            return moved_state, Info(energy)
 
         settings = {
             "name": "roam",
