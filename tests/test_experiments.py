@@ -253,6 +253,17 @@ def test_a_plan_counts_all_steps_of_members_and_of_cycles(laboratory, tmp_path, 
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize("wanted", ["digits", "mnist", "regression_1d_gap"])
+def test_a_plan_leaves_out_problems_that_only_other_experiments_have(wanted, laboratory, tmp_path, monkeypatch):
+    monkeypatch.setattr("roamax.paper.framework.queue.step_timer", lambda *_: lambda: 3600.0)
+    monkeypatch.setattr("roamax.paper.hmc_fidelity._own_nuts", lambda _: (np.zeros((1, 10)), {}))
+    names = ["hmc-fidelity", "meta-sgmcmc", "regression-1d"]
+    rows = plan_queue(tmp_path / "new", names=names, scale="tiny", seeds=1, problems=[wanted], methods=["L2E"])
+    homes = {"digits": "hmc-fidelity", "mnist": "meta-sgmcmc", "regression_1d_gap": "regression-1d"}
+    assert {row["experiment"] for row in rows} == {homes[wanted]}
+    assert all(row["chain"].startswith(wanted.replace("_", "-")) for row in rows)
+
+
 def test_a_plan_trains_no_sampler(laboratory, tmp_path, monkeypatch):
     monkeypatch.setattr("roamax.meta.train", lambda *_, **__: pytest.fail("a plan trains"))
     assert plan_queue(tmp_path / "new", names=["meta-loss"], scale="tiny") == []

@@ -66,6 +66,8 @@ def run(lab: Lab) -> Findings:
 
 
 def _problem(lab: Lab, label: str, kind: str) -> Problem | None:
+    if not lab.wants(DATA[label], label):
+        return None
     network, options, classes = NETWORKS[label][kind]
     halve = label in HALVED.get(lab.scale, ())
     spec = TaskSpec(DATA[label], network, options, classes=classes, halve=halve, batch_size=BATCH_SIZE)

@@ -45,6 +45,8 @@ REGIONS = {"in the data": ((-5, -1), (1, 4)), "in the gap": ((-1, 1),), "outside
 
 def run(lab: Lab) -> Findings:
     """Measure band widths over seeds, without the noise of the data; the figure is that of the first seed."""
+    if not lab.wants(PROBLEM.task.data, PROBLEM.label):
+        return Findings()
     task = PROBLEM.task.build()
     members = PROBLEM._replace(burn_in=0, draws=MEMBERS, thinning=MEMBER_STEPS)
     l2e, ensemble = lab.look(_chain_means, [lab.setup(PROBLEM, "L2E"), lab.setup(members, "Adam DE")])

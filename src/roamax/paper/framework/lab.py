@@ -17,7 +17,7 @@ from roamax.paper.framework.chain import Chain, Setup
 from roamax.paper.framework.comparison import Value
 from roamax.paper.framework.methods import LEARNED
 from roamax.paper.framework.methods import names as method_names
-from roamax.paper.framework.problems import SCALES, Hyper, Problem
+from roamax.paper.framework.problems import OWN, SCALES, Hyper, Problem
 from roamax.paper.framework.records import Answer, Records
 from roamax.parallel.workers import Here, Workers
 from roamax.tasks import Task
@@ -59,13 +59,16 @@ class Lab:
     def problems(self, *names: str) -> list[Problem]:
         """Return the problems of the scale whose data are installed, in each length; notes name the others."""
         known = SCALES[self.scale]
-        here = [name for name in names if name in known]
-        for name in here:
-            if name not in (self.only or names):
-                self.note(f"{known[name].label}: not run.")
-        wanted = [known[name] for name in here if name in (self.only or names)]
+        wanted = [known[name] for name in names if name in known and self.wants(name, known[name].label)]
         installed = [problem.drawing(self.draws) for problem in wanted if self.attempt(problem.task.build)]
         return [problem.lasting(steps) for problem in installed for steps in self.steps or (problem.steps,)]
+
+    def wants(self, name: str, label: str) -> bool:
+        """Return whether a problem is to be run; a note names one that is not."""
+        if self.only and name not in self.only:
+            self.note(f"{label}: not run.")
+            return False
+        return True
 
     def methods_of(self, names: Iterable[str]) -> list[str]:
         """Return the methods among these that are to be run; notes name the others."""
@@ -185,7 +188,7 @@ def make_lab(
     seeds, steps = whole(seeds, "seeds"), [whole(count, "steps") for count in steps]
     draws = None if draws is None else whole(draws, "draws")
     as_seed(as_seed(seed) + seeds - 1)
-    known = lookup(SCALES, scale, "scale")
+    known = dict.fromkeys((*lookup(SCALES, scale, "scale"), *OWN))
     for name in problems:
         lookup(known, name, "problems")
     for name in weights or {}:

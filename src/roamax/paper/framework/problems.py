@@ -206,3 +206,6 @@ LONG = {name: _long(name) for name in ("cifar10", "cifar100")}
 paper's claims."""
 
 SCALES: dict[str, dict[str, Problem]] = {"cpu": CPU, "long": LONG, "paper": PAPER}
+
+OWN = ("mnist", "digits", "regression_1d_gap")
+"""The data of problems that only one experiment has, the same at all scales."""
