@@ -585,9 +585,31 @@ def test_the_summary_compares_the_papers_leader_with_the_best_other_method():
 
 
 def rows_of(text):
-    """The cells of each row of the first table of a text in Markdown, with plain spaces."""
+    """The cells of each row of the only table of a text in Markdown, with plain spaces."""
     table = [line.strip("| ").split(" | ") for line in text.replace("\u00a0", " ").splitlines() if line[:1] == "|"]
     return table[2:]
+
+
+def by_data_set(text):
+    """The rows of the summary's table of every claim by data set."""
+    return rows_of(text.partition("## Every claim by data set")[2])
+
+
+def test_the_summary_begins_with_a_line_per_claim_and_the_numbers_of_its_longest_run():
+    def section(scale, *claims):
+        return {"tables": {}, "claims": [claim.to_json() for claim in claims], "scale": scale}
+
+    low, high = Value(0.5, 0.01), Value(0.6, 0.01)
+    text = summary(
+        {
+            "short": section("cpu", above("b", high, low, "X"), above("b", high, low, "Y"), Claim("c", False)),
+            "whole": section("paper", above("b", low, Value(0.501, 0.01), "X")),
+        }
+    )
+    assert rows_of(text.partition("##")[0]) == [
+        ["b", "[short](#short), [whole](#whole)", "X", "–", "0.5 vs. 0.501", "holds 2, level 1"],
+        ["c", "[short](#short)", "–", "–", "–", "does not hold"],
+    ]
 
 
 def test_a_statement_about_several_data_sets_is_one_row_of_the_summary():
@@ -596,7 +618,7 @@ def test_a_statement_about_several_data_sets_is_one_row_of_the_summary():
     stored = [json.loads(json.dumps(claim.to_json())) for claim in claims if claim.holds is not None]
     text = summary({"s": {"tables": {}, "claims": stored, "scale": "cpu"}})
     pairs = "0.5 vs. 0.6"
-    assert rows_of(text) == [["b", "[s](#s)", "cpu", "X<br>Y", "–", pairs, "does not hold<br>holds"]]
+    assert by_data_set(text) == [["b", "[s](#s)", "cpu", "X<br>Y", "–", pairs, "does not hold<br>holds"]]
 
 
 def test_the_summary_has_a_line_for_each_data_set_and_verdict():
@@ -607,7 +629,7 @@ def test_the_summary_has_a_line_for_each_data_set_and_verdict():
     better = {"ACC": "max", "NLL": "min"}
     rows = printed(("ACC", "NLL"), ours)
     table = Comparison("t", ("Data set", "Method"), ("ACC", "NLL"), rows, paper, compared="rows", better=better)
-    (row,) = rows_of(summary({"s": {"tables": {"t": table.to_json()}, "scale": "cpu"}}))
+    (row,) = by_data_set(summary({"s": {"tables": {"t": table.to_json()}, "scale": "cpu"}}))
     assert row == [
         "L2E is best in NLL, ACC", "[s](#s)", "cpu", "A: NLL, ACC<br>B: ACC<br>B: NLL",
         "0.1 vs. 0.2<br>0.9 vs. 0.8<br>0.1 vs. 0.2", "0.1 vs. 0.2<br>0.7 vs. 0.9<br>0.1 vs. 0.2",
@@ -641,7 +663,7 @@ def test_claims_of_older_results_are_made_from_their_tables(tmp_path):
         (tmp_path / name).mkdir()
         files.write_json(tmp_path / name / "results.json", {**kept, **older, "experiment": name})
     write_page([tmp_path / "image-classification", tmp_path / "text"], tmp_path / "page.md")
-    assert rows_of((tmp_path / "page.md").read_text())[:2] == [
+    assert by_data_set((tmp_path / "page.md").read_text())[:2] == [
         ["L2E is more accurate than DE", "[image-classification](#image-classification)", "cpu", "A", "–",
          "0.9 vs. 0.8", "holds"],
         ["L2E is more accurate than DE on A", "[text](#text)", "cpu", "–", "–", "–", "holds"],

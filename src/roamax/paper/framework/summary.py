@@ -10,10 +10,19 @@ from roamax.paper.framework.comparison import Comparison, Holds, Lead, Value
 from roamax.report.table import UNKNOWN, Cell, Column, Table, cells, from_records, markdown
 
 WORDS: Mapping[Holds, str] = {True: "holds", False: "does not hold", "level": "cannot be told from the noise"}
+SHORT = {WORDS["level"]: "level"}
+"""Verdicts where there is little room."""
+GLANCE = ("Claim", "Tested in", "For example", "Paper", "Here", "Verdict")
 HEADS = ("Claim", "Experiment", "Scale", "Data", "Paper", "Here", "Verdict")
+RANKS = {"paper": 2, "long": 1}
+"""The order of scales by the length of runs; others are shorter."""
 RULE = """A claim holds if the difference here has the paper's sign and exceeds one standard deviation of a difference
 between seeds; one seed cannot tell. It is not testable where its section says so, and why. Numbers are in the order of
 the claim; that of the best method is next to that of the best other one. Of several measures, they are by the first."""
+
+
+NUMBERS = """Numbers are those of the example, from the longest of the runs; a verdict with a count is of so many data
+sets and runs. Level means that the difference cannot be told from the noise."""
 
 
 class Line(NamedTuple):
@@ -25,20 +34,32 @@ class Line(NamedTuple):
     verdict: str
 
 
+class Test(NamedTuple):
+    """A claim, as one experiment tests it."""
+
+    claim: str
+    link: str
+    scale: str
+    lines: Sequence[Line]
+
+
 def summary(sections: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the summary in Markdown, from the results.json of each section by title; empty if none tests a claim."""
-    rows, verdicts = [], Counter()
+    tests, verdicts = [], Counter()
     for title, results in sections.items():
         leads = [lead for stored in results["tables"].values() for lead in Comparison.from_json(stored).leads()]
         claims = [Claim.from_json(stored) for stored in results.get("claims", [])]
         verdicts.update(said(one.holds) for one in (*leads, *claims))
         for claim, lines in (_of_leads(leads) | _of_claims(claims)).items():
-            rows.append([Cell(text) for text in (claim, f"[{title}](#{title})", results["scale"], *_stacked(lines))])
-    if not rows:
+            tests.append(Test(claim, f"[{title}](#{title})", results["scale"], lines))
+    if not tests:
         return ""
-    counted = ", ".join(f"{verdict} {count}" for verdict, count in verdicts.most_common())
-    table = markdown(Table("", list(HEADS), "l" * len(HEADS), rows))
-    return f"Verdicts on {verdicts.total()} claims of the paper: {counted}.\n\n{RULE}\n\n{table}\n"
+    short = _table(GLANCE, _at_a_glance(tests))
+    whole = _table(HEADS, [(test.claim, test.link, test.scale, *_stacked(test.lines)) for test in tests])
+    return (
+        f"Verdicts on {verdicts.total()} claims of the paper: {_counted(verdicts)}.\n\n{short}\n\n{NUMBERS}\n\n"
+        f"## Every claim by data set\n\n{RULE}\n\n{whole}\n"
+    )
 
 
 def not_run(planned: Sequence[Mapping[str, Any]]) -> str:
@@ -51,6 +72,32 @@ def not_run(planned: Sequence[Mapping[str, Any]]) -> str:
     text = f"""Two cores cannot pay for these chains of the paper, which take {total:,.0f} hours on one core, as
 `roamax experiment all --plan` estimates them. A chain that several experiments share counts in the first."""
     return f"## What was not run\n\n{text}\n\n{markdown(from_records(columns, planned))}\n"
+
+
+def _at_a_glance(tests: Sequence[Test]) -> list[tuple[str, ...]]:
+    """Return a row for each claim, with all its verdicts and the numbers of one data set, of the longest run."""
+    claims: dict[str, list[Test]] = {}
+    for test in tests:
+        claims.setdefault(test.claim, []).append(test)
+    rows = []
+    for claim, tested in claims.items():
+        longest = max(tested, key=lambda test: RANKS.get(test.scale, 0))
+        line, *_ = longest.lines
+        verdicts = Counter(SHORT.get(line.verdict, line.verdict) for test in tested for line in test.lines)
+        links = ", ".join(test.link for test in tested)
+        rows.append((claim, links, line.data or UNKNOWN, _pair(line.paper), _pair(line.here), _counted(verdicts)))
+    return rows
+
+
+def _counted(verdicts: Counter[str]) -> str:
+    """Return each verdict with its count, the most frequent first; one that is alone and counts once is without."""
+    if verdicts.total() == 1:
+        return next(iter(verdicts))
+    return ", ".join(f"{verdict} {count}" for verdict, count in verdicts.most_common())
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return markdown(Table("", list(heads), "l" * len(heads), [[Cell(text) for text in row] for row in rows]))
 
 
 def _of_leads(leads: Sequence[Lead]) -> dict[str, list[Line]]:
