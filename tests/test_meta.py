@@ -464,6 +464,23 @@ def test_a_diverged_unroll_counts_as_the_worst_loss_and_a_diverged_pair_not_at_a
     assert none_left.bad == 3
 
 
+def test_logarithms_of_losses_weigh_tasks_alike_and_refuse_negative_losses():
+    stage = Stage("es", 100, 10, 1, 10, pairs=2, sigma=0.1, compared="log")
+    config = dataclasses.replace(SMALL, stages=(stage,), loss_ceiling=1e9)
+    honest = toy_engine(config)
+
+    def gradient(factor):
+        def run(meta_params, jobs):
+            return [result._replace(loss=factor * result.loss) for result in honest(meta_params, jobs)]
+
+        slots = new_slots(stage, 0)
+        return estimate(run, jnp.asarray([0.3, -0.5, 0.2]), config, ["toy"], jax.random.key(2), 0, slots).gradient
+
+    np.testing.assert_allclose(gradient(100.0), gradient(1.0), rtol=1e-5)
+    with pytest.raises(InputError, match="compared"):
+        gradient(-1.0)
+
+
 def test_an_exploded_gradient_does_not_drown_the_others():
     stage = Stage("tbptt", 100, 10, 1, 10, pairs=2)
     config = dataclasses.replace(SMALL, stages=(stage,), clip_norm=0.5)
@@ -713,6 +730,7 @@ def test_paper_preset_has_the_numbers_of_the_paper():
         ({"estimator": "nres", "truncation": 70}, "stages.0.truncation"),
         ({"estimator": "adam"}, "stages.0.estimator"),
         ({"sigma": 0.0}, "stages.0.sigma"),
+        ({"estimator": "tbptt", "compared": "log"}, "stages.0.compared"),
         ({"pairs": 0}, "stages.0.pairs"),
     ],
 )

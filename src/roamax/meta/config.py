@@ -53,6 +53,8 @@ class Stage:
     """Standard deviation of the perturbations of evolution strategies."""
     learning_rate: float = 0.01
     """Learning rate of Adam."""
+    compared: Literal["loss", "log"] = "loss"
+    """What evolution strategies compare: losses, or logarithms of positive ones, so that no task outweighs others."""
     step_size: float | None = None
     """The sampler's step size epsilon in this stage; None for that of the run."""
     only: str = ""
@@ -227,6 +229,8 @@ def _check_stage(stage: Stage, prefix: str, config: TrainConfig) -> None:
     _check_each(stage, prefix)
     check(stage.tasks <= stage.pairs, f"{prefix}tasks", f"be at most `pairs`, {stage.pairs}", stage.tasks)
     entry = ESTIMATORS[stage.estimator]
+    if entry.backpropagates:
+        check(stage.compared == "loss", f"{prefix}compared", f"be loss for {stage.estimator}", stage.compared)
     if config.objective == "kl":
         able = ", ".join(name for name, one in ESTIMATORS.items() if one.backpropagates)
         check(entry.backpropagates, f"{prefix}estimator", f"be {able} for the kl objective", stage.estimator)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from roamax.errors import check
 from roamax.meta import estimators
 from roamax.meta.config import Stage, TrainConfig
 from roamax.meta.jobs import Job, Result, draw_problem, eligible
@@ -70,7 +71,8 @@ def estimate(
         if any(finite):
             # If only one member diverged, that is evidence: it counts as the worst possible loss.
             bounded = [_bounded(result, config.loss_ceiling) for result in outcome]
-            gradient = estimator.gradient(meta_params, stage, jobs, bounded, config.clip_norm)
+            compared = [_logarithmic(result) for result in bounded] if stage.compared == "log" else bounded
+            gradient = estimator.gradient(meta_params, stage, jobs, compared, config.clip_norm)
             if gradient is not None:
                 gradients.append(gradient)
                 losses.append(float(np.mean([result.loss for result in bounded])))
@@ -104,6 +106,11 @@ def _jobs(
 
 def _bounded(result: Result, ceiling: float) -> Result:
     return result._replace(loss=min(result.loss, ceiling) if math.isfinite(result.loss) else ceiling)
+
+
+def _logarithmic(result: Result) -> Result:
+    check(result.loss > 0, "stages.compared", "be loss where a loss may be negative, as in regression", "log")
+    return result._replace(loss=math.log(result.loss))
 
 
 def _next_slot(
