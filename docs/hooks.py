@@ -147,6 +147,13 @@ def roam_nll() -> str:
     return nll_table()
 
 
+def roam_equal_time() -> str:
+    """NLL of roam and of tuned methods after as many CPU seconds."""
+    from docs.standing import equal_time_table
+
+    return equal_time_table()
+
+
 def roam_barriers() -> str:
     """Barriers between the draws of a chain."""
     from docs.standing import barrier_table
@@ -163,6 +170,7 @@ def roam_deviations() -> str:
 
 DERIVED: dict[str, Callable[[], str]] = {
     "roam-nll": roam_nll,
+    "roam-equal-time": roam_equal_time,
     "roam-barriers": roam_barriers,
     "roam-deviations": roam_deviations,
     "samplers": samplers,

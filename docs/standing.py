@@ -1,12 +1,16 @@
 """How `roam` stands, as tables from kept results: `roamax experiment transfer`, and `benchmarks/bias.py`."""
 
 import json
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from roamax.paper.framework.comparison import Comparison, Rows, Value, exceeds
 from roamax.paper.framework.problems import CPU, Problem
-from roamax.paper.transfer import OURS, by_task
+from roamax.paper.transfer import METHODS, OURS, by_task
 from roamax.report.table import Column, from_records, markdown
 
 ROOT = Path(__file__).parents[1]
@@ -51,6 +55,39 @@ def nll_table() -> str:
             record["stands"] = WORDS[exceeds(here[tuned[0]]["NLL"], here[ROAM]["NLL"]) or False]
         records.append(record)
     return markdown(from_records(columns, records))
+
+
+def equal_time_table() -> str:
+    """Return the NLL of `roam`, and that which tuned methods have after as many CPU seconds.
+
+    That of a method between two of its lengths is on the straight line between them, over the logarithm of the seconds.
+    """
+    rows, records = kept("nll"), []
+    columns = [Column("task", "task"), Column("steps", "gradients of roam", ",d"), Column("seconds", "CPU s", ".2g"),
+               Column(ROAM, ROAM), Column("rival0", "best tuned method"), Column("rival1", "second"),
+               Column("rival2", "third")]  # fmt: skip
+    for task, group in by_task(problems()).items():
+        for problem in group:
+            if (problem.label, ROAM) not in rows:
+                continue
+            here = rows[problem.label, ROAM]
+            seconds = here["CPU s"].mean
+            found = {name: nll for name in METHODS if (nll := _nll_after(seconds, name, group, rows)) is not None}
+            tuned = sorted((name for name in found if name not in OURS), key=lambda name: found[name])
+            if tuned:
+                record = {"task": task, "steps": problem.steps, "seconds": seconds, ROAM: _number(here["NLL"])}
+                rivals = {f"rival{n}": f"{name} {found[name]:.4f}" for n, name in enumerate(tuned[:3])}
+                records.append(record | rivals)
+    return markdown(from_records(columns, records))
+
+
+def _nll_after(seconds: float, name: str, group: Sequence[Problem], rows: Rows) -> float | None:
+    """Return the NLL of a method after that time; None if it is outside of the method's lengths."""
+    found = [rows[problem.label, name] for problem in group if (problem.label, name) in rows]
+    times, nlls = ([row[column].mean for row in found] for column in ("CPU s", "NLL"))
+    if len(found) < 2 or not times[0] <= seconds <= times[-1]:
+        return None
+    return float(np.interp(math.log(seconds), [math.log(time) for time in times], nlls))
 
 
 def barrier_table() -> str:

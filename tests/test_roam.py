@@ -14,8 +14,8 @@ from roamax.numerics import trees
 from roamax.paper.framework.methods import method
 from roamax.paper.framework.problems import CPU
 from roamax.samplers.learned import _flat, _kernel, _network
-from roamax.samplers.learned import roam as module
-from roamax.samplers.learned.roam import WIDTHS
+from roamax.samplers.learned import _roam_plan as module
+from roamax.samplers.learned._roam_plan import WIDTHS
 from roamax.samplers.registry import RECORDS
 from roamax.sampling.named import named_sampler
 
@@ -187,7 +187,7 @@ def test_temperature_zero_takes_no_noise():
 
 def test_large_networks_explore_without_noise_and_small_ones_with_it():
     def heat(parameters, cycle):
-        return module._Sizes(data=50_000, batch=128, parameters=parameters, cycle=cycle).heat
+        return module.Sizes(data=50_000, batch=128, parameters=parameters, cycle=cycle).heat
 
     assert heat(90_000, 2_000) == 0
     assert heat(20, 100_000) > 0.9

@@ -38,7 +38,7 @@ TASKS = {
     "cifar_cnn": TaskSpec("cifar10", "cnn_cifar", halve=True, train_size=40_960),
     "line": TaskSpec("regression_1d_gap", "mlp_regression", {"hidden": [100, 100], "noise_scale": 0.1}),
 }
-MODULE = importlib.import_module("roamax.samplers.learned.roam")
+MODULE = importlib.import_module("roamax.samplers.learned._roam_plan")
 RATES = (1e-3, 3e-3, 6e-3, 1e-2, 2e-2)
 
 
@@ -153,7 +153,7 @@ def main() -> None:
     parser.add_argument("--cycles", nargs="+", default=["2000x1"], help="length x number / cycles per start")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--temperatures", nargs="*", type=float, default=[1.0])
-    parser.add_argument("--set", nargs="+", default=[], help="constants of roam.py, such as PEAK=0.02 DECAY=0.1")
+    parser.add_argument("--set", nargs="+", default=[], help="constants of _roam_plan.py, such as PEAK=0.02 DECAY=0.1")
     parser.add_argument("--sweep", nargs="+", default=[""], help="values of one constant, such as PEAK=0.01:0.02")
     parser.add_argument("--weights", type=Path)
     parser.add_argument("--rates", nargs="*", type=float, default=RATES, help="learning rates of Adam; none: no Adam")

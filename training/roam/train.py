@@ -32,7 +32,7 @@ from runs import Kind, draws, finite, mlp, nll, task_of
 from roamax import roam_family
 from roamax.host import files
 from roamax.numerics import trees
-from roamax.samplers.learned.roam import WIDTHS
+from roamax.samplers.learned._roam_plan import WIDTHS
 from roamax.tasks import TaskSpec
 
 PAIRS, KINDS, CLIP = 2, 7, 0.03
