@@ -75,9 +75,10 @@ def equal_time_table() -> str:
             found = {name: nll for name in METHODS if (nll := _nll_after(seconds, name, group, rows)) is not None}
             tuned = sorted((name for name in found if name not in OURS), key=lambda name: found[name])
             if tuned:
-                record = {"task": task, "steps": problem.steps, "seconds": seconds, ROAM: _number(here["NLL"])}
-                rivals = {f"rival{n}": f"{name} {found[name]:.4f}" for n, name in enumerate(tuned[:3])}
-                records.append(record | rivals)
+                record: dict[str, Any] = {column.key: "–" for column in columns}
+                record |= {"task": task, "steps": problem.steps, "seconds": seconds, ROAM: _number(here["NLL"])}
+                record |= {f"rival{n}": f"{name} {found[name]:.4f}" for n, name in enumerate(tuned[:3])}
+                records.append(record)
     return markdown(from_records(columns, records))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from docs import standing
 
 from roamax import pretrained
 from roamax.errors import FileError, InputError
@@ -430,6 +431,26 @@ def test_a_task_at_several_lengths_has_its_curves():
     axes = transfer.curves(tasks, rows).axes
     assert [axis.get_title() for axis in axes] == ["MNIST, MLP", "CIFAR-10, CNN", "", ""]
     assert all(list(axis.lines[0].get_xdata()) == [2000, 10_000] for axis in axes)
+
+
+def test_the_nll_at_equal_time_is_between_those_of_two_lengths(monkeypatch):
+    short, long = problems = [CPU["mnist_mlp"].lasting(steps) for steps in (2000, 10_000)]
+
+    def row(nll, seconds):
+        return {"NLL": Value(nll), "CPU s": Value(seconds)}
+
+    rows = {
+        (short.label, "roam"): row(0.05, 4.0),
+        (long.label, "roam"): row(0.04, 40.0),
+        (short.label, "Adam"): row(0.08, 2.0),
+        (long.label, "Adam"): row(0.06, 8.0),
+        (short.label, "Muon"): row(0.01, 4.0),
+    }
+    monkeypatch.setattr(standing, "problems", lambda: problems)
+    monkeypatch.setattr(standing, "kept", lambda table: rows)
+    _, _, *lines = standing.equal_time_table().splitlines()
+    # After roam's longer run nobody's time is known, and that of Muon is known at one length only.
+    assert lines == ["| MNIST, MLP | 2,000 | 4 | 0.0500 | Adam 0.0700 | – | – |"]
 
 
 def test_the_search_climbs_beyond_its_start_and_ends_between_two_worse_values():
