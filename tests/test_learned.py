@@ -594,6 +594,16 @@ def test_a_kernel_reads_no_files():
             RECORDS[name].load()(quartic_posterior(), **settings_of(name))
 
 
+def test_kinetic_weights_are_used_in_the_form_of_their_training(tmp_path):
+    family = roamax.kinetic_l2e_family(step_size=0.1, friction=0.1)
+    card = {"sampler": "kinetic_l2e", "form": "paper"}
+    path = write_weights(tmp_path, family.init(jax.random.key(0)), card)
+    posterior = quartic_posterior()
+    assert roamax.kinetic_l2e(posterior, path).settings["form"] == "paper"
+    assert "form" not in roamax.kinetic_l2e(posterior, path, form="consistent").settings
+    assert "form" not in roamax.kinetic_l2e(posterior).settings
+
+
 def test_every_set_of_weights_that_ships_works_by_name_and_has_a_card():
     for name in pretrained.names():
         card = pretrained.load(name).card

@@ -9,6 +9,7 @@ runs of 2,000 steps, also on perceptrons with 784 inputs and on few examples; th
 
 import argparse
 import dataclasses
+from functools import partial
 from pathlib import Path
 
 from roamax import meta
@@ -28,6 +29,18 @@ def tasks(small: bool = False) -> TaskDistribution:
         TaskSpec("fashion_mnist", "mlp", {"hidden": [32]}, halve=True, train_size=1_000),
     ]
     return TaskDistribution("variants", tuple(spec for spec in specs if not small or spec.data == DATA[0]))
+
+
+def long_tasks() -> TaskDistribution:
+    """Return the tasks of the evolution strategies: perceptrons and CNNs of several widths, on three data sets."""
+    specs = []
+    for data in (*DATA, "bloodmnist"):
+        half = partial(TaskSpec, data, halve=True, train_size=10_000 if data == "bloodmnist" else 48_000, batch_size=32)
+        specs += [half("mlp", {"hidden": [width]}) for width in (16, 32)]
+        specs += [half("cnn", {"channels": channels}) for channels in (4, 8)]
+        specs += [TaskSpec(data, "mlp", {"hidden": [16]}, halve=True, train_size=1_000, batch_size=32)]
+    specs += [half("cnn", {"channels": 4, "depth": 2})]
+    return TaskDistribution("long", tuple(specs))
 
 
 DATA = "fashion_mnist", "mnist"
@@ -59,11 +72,22 @@ def from_sghmc(sampler: SamplerName, output_scale: float) -> TrainConfig:
     return dataclasses.replace(like, stages=(truncated(1e-3),), valid_every=100)
 
 
+LAST_LAYER = Stage("es", 1000, 3000, 10, 150, pairs=9, tasks=9, sigma=0.02, learning_rate=0.003, compared="log",
+                   layers="layer2")  # fmt: skip
 VARIANTS = {
     "l2e": recipe(),
+    "l2e-es": recipe(stages=(LAST_LAYER,), weights="l2e", step_size=5e-7**0.5, valid_problems=16, valid_steps=3000),
     "l2e-ce": recipe(objective="ce"),
     "l2e-small": recipe(),
     "kinetic-l2e": from_sghmc("kinetic_l2e", output_scale=1.0),
+    "kinetic-l2e-paper": recipe(
+        sampler="kinetic_l2e",
+        form="paper",
+        step_size=2e-7**0.5,
+        friction=0.01 / 2e-7**0.5,
+        output_scale=1.0,
+        stages=tuple(dataclasses.replace(stage, step_size=None) for stage in recipe().stages),
+    ),
     "precond-l2e": from_sghmc("precond_l2e", output_scale=0.1),
     "meta-sgmcmc": dataclasses.replace(
         meta.PRESETS["meta-sgmcmc"],
@@ -86,7 +110,8 @@ def main() -> None:
     arguments = parser.parse_args()
     config = dataclasses.replace(VARIANTS[arguments.name], seed=arguments.seed)
     out = arguments.out or Path(__file__).parent / arguments.name
-    meta.train(config, out, tasks=tasks(small=arguments.name == "l2e-small"))
+    distribution = long_tasks() if arguments.name == "l2e-es" else tasks(small=arguments.name == "l2e-small")
+    meta.train(config, out, tasks=distribution)
 
 
 if __name__ == "__main__":

@@ -97,6 +97,8 @@ class TrainConfig:
     """Factor applied to the network's outputs."""
     passes: int = 2
     """Network passes per step (l2e)."""
+    form: Literal["consistent", "paper"] = "consistent"
+    """The form of the update (kinetic_l2e)."""
 
     clip_norm: float = 1.0
     """The norm to which the meta-gradient is clipped, and before that each unroll's gradient by backpropagation."""

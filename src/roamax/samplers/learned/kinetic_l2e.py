@@ -37,7 +37,7 @@ def kinetic_l2e(
     temperature: Scalar = 1.0,
     output_scale: Scalar | None = None,
     differentiate_gradient: bool = False,
-    form: str = "consistent",
+    form: str | None = None,
 ) -> Sampler:
     """Return SGHMC with p(r | theta) = N(f(theta), I), where f is a network applied to every parameter.
 
@@ -73,7 +73,7 @@ def kinetic_l2e(
         output_scale: The factor of f.
         differentiate_gradient: Whether J includes the gradient's dependence on theta, at the cost of a Hessian-vector
             product per step.
-        form: "consistent", the equations above, or "paper".
+        form: "consistent", the equations above, or "paper"; None is the form that the weights were trained in.
 
     Returns:
         The sampler.
@@ -84,7 +84,7 @@ def kinetic_l2e(
         **weights.settings(DEFAULTS, step_size=step_size, friction=friction, output_scale=output_scale),
         temperature=temperature,
         differentiate_gradient=differentiate_gradient,
-        form=form,
+        form=weights.card.get("form", "consistent") if form is None else form,
     )
     return family.bind(weights.meta_params, posterior)
 
