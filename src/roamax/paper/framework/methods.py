@@ -25,6 +25,8 @@ from roamax.types import Key, Sampler
 
 L2E_TUNED = "L2E, tuned"
 """L2E with the weights that ship and the settings of a search, as the paper has them for each data set."""
+KINETIC_AS_PRINTED = "Kinetic L2E, as printed"
+"""Kinetic L2E in the form that the paper prints, with weights that were trained in it."""
 LEARNED: dict[str, tuple[Record, str]] = {
     **{
         record.method: (record, name.replace("_", "-"))
@@ -32,6 +34,7 @@ LEARNED: dict[str, tuple[Record, str]] = {
         if record.family and record.draws == "step"
     },
     L2E_TUNED: (RECORDS["l2e"], "l2e"),
+    KINETIC_AS_PRINTED: (RECORDS["kinetic_l2e"], "kinetic-l2e-paper"),
     "CE L2E": (RECORDS["l2e"], "l2e-ce"),
     "Small L2E": (RECORDS["l2e"], "l2e-small"),
 }
