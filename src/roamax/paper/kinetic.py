@@ -22,8 +22,9 @@ PAPER = printed(SCORES, {
     ("Tiny-ImageNet", "L2E"): (0.5583, 1.846, 0.1423, 0.9139),
 })  # fmt: skip
 REMARK = (
-    "Kinetic L2E samples the posterior in the limit of small steps, so that it is SGHMC but for its use of the gradient. The "
-    "form that the paper prints, whose numbers are the paper's, keeps no known distribution; weights were trained in it."
+    "Kinetic L2E samples the posterior in the limit of small steps, so that it is SGHMC but for its use of the "
+    "gradient. The form that the paper prints, whose numbers are the paper's, keeps no known distribution; weights "
+    "were trained in it."
 )
 
 
