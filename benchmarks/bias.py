@@ -77,7 +77,7 @@ def finding(rows: Sequence[Mapping[str, Any]]) -> str:
 def verdict(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a sentence on the weights that act as an optimiser, and on what to use instead."""
     network = {row["sampler"]: row["deviation"] for row in rows if row["target"] == NETWORK}
-    narrow = ", ".join(f"`{name}`" for name, ratio in network.items() if ratio < cards.KEPT[0])
+    narrow = ", ".join(f"`{name}`" for name, ratio in network.items() if ratio < cards.NARROW)
     said = (
         f"The weights {narrow} act as an optimiser on small problems: their draws are nearly one network, however good "
         "R-hat and ESS look. Use `sghmc` or `nuts` there. roamax warns (`roamax.errors.CardWarning`) where a problem "

@@ -19,6 +19,8 @@ from roamax.types import Weights
 
 KEPT = (0.8, 1.25)
 """Ratios of standard deviations between these count as those of the target."""
+NARROW = 0.5
+"""Weights with a smaller ratio act as an optimiser: their draws are nearly one network."""
 FAR = 10
 """A problem is far from the card with this many times fewer, or more, examples than in training."""
 SCALARS = ("step_size", "friction", "output_scale")
@@ -106,7 +108,7 @@ def _verdict(card: Mapping[str, Any]) -> str:
     measured = f"predictions are spread {spread:.2f} times as wide as those of NUTS"
     if keeps_spread(card):
         return f"On a small problem {measured}."
-    if spread > KEPT[1]:
+    if spread > NARROW:
         return f"On a small problem {measured}: use roamax.sghmc or roamax.nuts there."
     return (
         f"These weights act as an optimiser on small problems, where {measured}, however good R-hat and ESS "
