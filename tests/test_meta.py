@@ -704,9 +704,10 @@ def test_configs_of_the_weights_that_ship_are_read(name):
     path = TRAINING / name / "config.json"
     written = files.read_json(path)
     read = folder.as_arguments(path, written)
-    assert read["valid_samples"] == written["valid_draws"]
+    unit = "draws" if "valid_draws" in written else "samples"  # as runs of before the settings were renamed have it
+    assert read["valid_samples"] == written[f"valid_{unit}"]
     assert [stage["num_samples"] for stage in read["stages"].values()] == [
-        stage["num_draws"] for stage in written["stages"].values()
+        stage[f"num_{unit}"] for stage in written["stages"].values()
     ]
 
 
