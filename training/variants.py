@@ -84,7 +84,8 @@ VARIANTS = {
         sampler="kinetic_l2e",
         form="paper",
         step_size=2e-7**0.5,
-        friction=0.01 / 2e-7**0.5,  # The momentum follows f within some 100 steps: within ten, nothing is left to learn.
+        # The momentum follows f within some 100 steps: within ten, nothing is left to learn.
+        friction=0.01 / 2e-7**0.5,
         output_scale=1.0,
         stages=tuple(dataclasses.replace(stage, step_size=None) for stage in recipe().stages),
     ),
