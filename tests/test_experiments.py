@@ -122,10 +122,9 @@ def laboratory(folder, monkeypatch):
     monkeypatch.setattr(hmc_fidelity, "NUTS", {"burn_in": 10, "num_samples": 8, "num_chains": 2})
     small = hmc_fidelity.SMALL
     monkeypatch.setattr(hmc_fidelity, "SMALL", small._replace(burn_in=4, draws=4, thinning=4, members=2))
-    monkeypatch.setattr(regression_1d, "PROBLEM", regression_1d.PROBLEM._replace(burn_in=4, draws=4, thinning=2))
-    monkeypatch.setattr(regression_1d, "MEMBER_STEPS", 4)
-    monkeypatch.setattr(regression_1d, "ADAPTATION_STEPS", 2)
-    monkeypatch.setattr(regression_1d, "DRAWS", (4, 6))
+    sine = regression_1d.SMALL.problem._replace(burn_in=4, draws=4, thinning=2)
+    tiny = {"problem": sine, "member_steps": 4, "adaptation_steps": 2, "draws": (4, 6)}
+    monkeypatch.setattr(regression_1d, "SMALL", regression_1d.SMALL._replace(**tiny))
     monkeypatch.setattr(augmentation, "TEMPERATURES", {"DE": (0.0,), "L2E": (1.0, 0.01)})
     monkeypatch.setattr(search, "AXES", {name: axes[:1] for name, axes in search.AXES.items()})
     weights = {name: folder / f"{name}.safetensors" for name in LEARNED}
