@@ -96,6 +96,8 @@ def finite(
 ) -> float:
     """Return a finite number of any type, such as `np.float32`, as a float, or raise an `InputError`.
 
+    A number that JAX traces is returned as it is: it is not known yet.
+
     Args:
         value: The number; text and bools are refused.
         argument: The name of the argument.
@@ -108,6 +110,8 @@ def finite(
     Returns:
         The number.
     """
+    if is_traced(value):
+        return value
     try:
         found = math.nan if isinstance(value, str | bytes | bool) else float(cast(SupportsFloat, value))
     except (TypeError, ValueError, OverflowError):
@@ -121,6 +125,12 @@ def finite(
     good = math.isfinite(found) and above < found < below and least <= found <= most
     check(good, argument, f"be a finite number{rule}{otherwise}", _given(value))
     return found
+
+
+def is_traced(value: Any) -> bool:
+    """Return whether a value is an argument of a program that JAX is tracing."""
+    jax = sys.modules.get("jax")
+    return jax is not None and isinstance(value, jax.core.Tracer)
 
 
 def _given(value: Any) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 import jax
 import jax.numpy as jnp
 
-from roamax.errors import InputError, check, finite, nearest, whole
+from roamax.errors import InputError, check, finite, is_traced, nearest, whole
 from roamax.numerics import trees
 from roamax.types import Params
 
@@ -22,7 +22,7 @@ def gaussian(
     variance = 1 / (num_data * lambda).
 
     Args:
-        variance: The variance of each parameter.
+        variance: The variance of each parameter; it may be traced.
         weight_decay: lambda, relative to the *mean* loss.
         num_data: The number of training examples, required with `weight_decay`.
 
@@ -30,9 +30,10 @@ def gaussian(
         The log-density as a function of the parameters.
     """
     variance = _variance(variance, weight_decay, num_data)
+    log = jnp.log if is_traced(variance) else math.log
 
     def log_prior(params: Params) -> jax.Array:
-        constant = 0.5 * trees.size(params) * math.log(2 * math.pi * variance)
+        constant = 0.5 * trees.size(params) * log(2 * math.pi * variance)
         return -0.5 * trees.squared_norm(params) / variance - constant
 
     return log_prior
@@ -68,8 +69,7 @@ def fan_in_gaussian(*, scale: float | jax.Array = 1.0) -> LogPrior:
     Returns:
         The log-density as a function of the parameters.
     """
-    # Traced, it has been checked before.
-    scale = scale if isinstance(scale, jax.Array) else finite(scale, "scale", above=0)
+    scale = finite(scale, "scale", above=0)
 
     def log_density(leaf: jax.Array) -> jax.Array:
         variance = jnp.asarray(scale**2 / math.prod(leaf.shape[:-1]) if leaf.ndim >= 2 else 1.0, leaf.dtype)

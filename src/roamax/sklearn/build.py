@@ -19,11 +19,12 @@ from roamax.models.model import widths as widths
 from roamax.posterior import Posterior
 from roamax.samplers import registry
 from roamax.sampling.named import named_sampler
+from roamax.sampling.shared import Kind, shared
 from roamax.tasks import Task
 from roamax.types import Batch, Key, Params, Sampler
 
-TRACED = ("sgld", "psgld", "sghmc")
-"""Samplers whose scalars may all be schedules, and so traced."""
+SHARED = ("sgld", "psgld", "sghmc")
+"""Samplers whose scalars are arguments of one program."""
 SCALARS = ("step_size", "friction", "temperature")
 FEWEST_ROWS, ROWS_PER_DOUBLING = 16, 4
 """Numbers of rows grow from the first by this many sizes per doubling: at most a fifth of them are copies."""
@@ -123,41 +124,25 @@ def build_sampler(
     except TypeError:
         return _by_name.__wrapped__(*arguments, chosen)
     built = _by_name(*arguments, chosen)
-    return _traced(built, posterior, prior) if sampler in TRACED else built
+    return _shared(built, posterior, prior) if sampler in SHARED else built
 
 
-def _traced(sampler: Sampler, posterior: Posterior, prior: float | None) -> Sampler:
-    """Return the sampler with its scalars, and the scale of the prior, as arguments of its step."""
+def _shared(sampler: Sampler, posterior: Posterior, prior: float | None) -> Sampler:
+    """Return the sampler with its scalars, and the scale of the prior, as arguments of its program."""
     scalars = {name: value for name, value in sampler.settings.items() if name in SCALARS and isinstance(value, float)}
     fixed = {name: value for name, value in sampler.settings.items() if name not in {*scalars, "name"}}
     if not {*fixed}.isdisjoint(SCALARS):  # A schedule.
         return sampler
-    if prior is not None:
-        scalars["prior"] = prior
-    log_prior = posterior.log_prior if prior is None else None
-    step = _traced_step(
-        sampler.settings["name"], posterior.log_likelihood, log_prior, posterior.num_data, tuple(fixed.items())
-    )
-    bound = {name: np.float32(value) for name, value in scalars.items()}
-    return sampler._replace(step=jax.tree_util.Partial(step, bound))
+    scale = {} if prior is None else {"scale": prior}
+    make_prior = _always(posterior.log_prior) if prior is None else priors.fan_in_gaussian
+    make = registry.find(sampler.settings["name"]).load()
+    kind = Kind(make, posterior.log_likelihood, make_prior, posterior.num_data, tuple(fixed.items()))
+    return shared(sampler, kind, scalars, scale)
 
 
-@lru_cache(maxsize=64)
-def _traced_step(
-    name: str,
-    log_likelihood: Callable[[Params, Batch], jax.Array],
-    log_prior: Callable[[Params], jax.Array] | None,
-    num_data: int,
-    fixed: tuple[tuple[str, Any], ...],
-) -> Callable[..., Any]:
-    def step(scalars: Mapping[str, jax.Array], key: Key, state: Any, batch: Batch) -> Any:
-        values = dict(scalars)
-        prior = log_prior or priors.fan_in_gaussian(scale=values.pop("prior"))
-        schedules = {setting: lambda _, value=value: value for setting, value in values.items()}
-        sampler = registry.find(name).load()(Posterior(log_likelihood, prior, num_data), **schedules, **dict(fixed))
-        return sampler.step(key, state, batch)
-
-    return step
+@cache
+def _always(log_prior: Callable[[Params], jax.Array]) -> Callable[[], Callable[[Params], jax.Array]]:
+    return lambda: log_prior
 
 
 @lru_cache(maxsize=64)

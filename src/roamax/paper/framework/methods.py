@@ -6,19 +6,23 @@ or, of a single cycle, in its last part; and `SWAG`.
 """
 
 import dataclasses
+import functools
 import inspect
 import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from roamax import pretrained
+from roamax import pretrained, priors
 from roamax.errors import InputError, lookup
 from roamax.evaluation.compare import Method
 from roamax.paper.framework.problems import Hyper, Problem
 from roamax.paper.framework.swag import swag
+from roamax.posterior import Posterior
 from roamax.samplers.ensemble import ensemble
 from roamax.samplers.learned.l2e import DEFAULTS
 from roamax.samplers.registry import RECORDS, Record, Terms
 from roamax.sampling.draws import Draws
+from roamax.sampling.shared import Kind, shared
 from roamax.schedules import CosineToConstant
 from roamax.tasks import Task, TaskSpec
 from roamax.types import Key, Sampler
@@ -39,6 +43,8 @@ LEARNED: dict[str, tuple[Record, str]] = {
     "Small L2E": (RECORDS["l2e"], "l2e-small"),
 }
 """Learned samplers, each with its weights."""
+NUMBERS = ("step_size", "friction", "learning_rate")
+"""Settings of samplers that do not shape their programs."""
 EXPLORATION_RATIO = 0.8
 MUON_MOMENTUM = 0.95
 TAIL = 0.3
@@ -67,7 +73,7 @@ def method(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
         settings = {**record.settings(_terms(hyper)), "temperature": hyper.get("temperature", 1.0)}
         if "adaptation_steps" in inspect.signature(record.load()).parameters:
             settings["adaptation_steps"] = problem.burn_in
-        return _in_turn(name, problem, task, record.load()(task.posterior, **settings))
+        return _in_turn(name, problem, task, _sampler(record.load(), problem, task, hyper, settings))
     return _members(name, problem, task, hyper)
 
 
@@ -90,12 +96,26 @@ def finished(name: str, key: Key, problem: Problem, hyper: Hyper, draws: Draws) 
     return swag(key, draws, num_samples=problem.draws, scale=hyper["scale"])
 
 
+def _sampler(
+    make: Callable[..., Sampler], problem: Problem, task: Task, hyper: Hyper, settings: Mapping[str, Any]
+) -> Sampler:
+    """Return the sampler with these settings; those that differ in their numbers or their prior share a program."""
+    sampler = make(task.posterior, **settings)
+    numbers = {name: value for name, value in settings.items() if name in NUMBERS and isinstance(value, float)}
+    fixed = tuple((name, value) for name, value in settings.items() if name not in numbers)
+    num_data = task.posterior.num_data
+    variance = 1 / (num_data * task_of(problem, hyper).weight_decay)
+    kind = Kind(make, task.posterior.log_likelihood, priors.gaussian, num_data, fixed)
+    return shared(sampler, kind, numbers, {"variance": variance})
+
+
 def _members(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
     """Return an ensemble by SGD; with `members`, its size, and without `momentum_decay`, by Adam."""
     epoch = task.posterior.num_data // task.batch_size
     members = hyper.get("members", problem.members)
     steps = hyper["epochs"] * epoch if "epochs" in hyper else problem.steps // members
-    sampler = ensemble(task.posterior, member_steps=steps, init=task.init, **_optimizer(hyper))
+    settings = {"member_steps": steps, "init": task.init, **_optimizer(hyper)}
+    sampler = _sampler(ensemble, problem, task, hyper, settings)
     return Method(name, sampler, members, batch_size=task.batch_size)
 
 
@@ -104,19 +124,15 @@ def _one(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
 
 
 def _muon(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
-    sampler = ensemble(
-        task.posterior,
-        member_steps=problem.steps,
-        optimizer="muon",
-        learning_rate=hyper["learning_rate"],
-        momentum=MUON_MOMENTUM,
-    )
+    settings = {"member_steps": problem.steps, "optimizer": "muon", "momentum": MUON_MOMENTUM}
+    sampler = _sampler(ensemble, problem, task, hyper, {**settings, "learning_rate": hyper["learning_rate"]})
     return Method(name, sampler, 1, batch_size=task.batch_size)
 
 
 def _snapshots(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
     cycles = hyper["cycles"]
-    sampler = ensemble(task.posterior, member_steps=problem.steps // cycles, **_optimizer(hyper))
+    settings = {"member_steps": problem.steps // cycles, **_optimizer(hyper)}
+    sampler = _sampler(ensemble, problem, task, hyper, settings)
     if cycles == 1:
         return _in_tail(name, problem, task, sampler, problem.draws)
     kept = _kept_cycles(problem, cycles)
@@ -124,10 +140,14 @@ def _snapshots(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
 
 
 def _swag(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
-    peak = hyper["learning_rate"]
-    rate = CosineToConstant(peak, SWAG_RATE * peak, round((1 - TAIL) * problem.steps))
-    sampler = ensemble(task.posterior, member_steps=problem.steps, optimizer="adam", learning_rate=rate)
+    settings = {"member_steps": problem.steps, "learning_rate": hyper["learning_rate"]}
+    sampler = _sampler(_adam_for_swag, problem, task, hyper, settings)
     return _in_tail(name, problem, task, sampler, SWAG_SNAPSHOTS)
+
+
+def _adam_for_swag(posterior: Posterior, *, member_steps: int, learning_rate: float) -> Sampler:
+    rate = CosineToConstant(learning_rate, SWAG_RATE * learning_rate, round((1 - TAIL) * member_steps))
+    return ensemble(posterior, member_steps=member_steps, optimizer="adam", learning_rate=rate)
 
 
 OPTIMIZED = {"Adam": _one, "Muon": _muon, "Adam DE": _members, "snapshots": _snapshots, "SWAG": _swag}
@@ -154,8 +174,7 @@ def _kept_cycles(problem: Problem, cycles: int) -> int:
 
 def _in_cycles(name: str, problem: Problem, task: Task, hyper: Hyper, record: Record) -> Method:
     settings: dict[str, Any] = {"temperature": hyper.get("temperature", 1.0)}
-    if record.family is not None:
-        settings["meta_params"] = pretrained.resolve("pretrained", record.name)
+    make = record.load() if record.family is None else _with_weights(record, "pretrained")
     if record.learning_rates is None:
         settings |= record.cycles(problem.steps, problem.draws)
         settings |= {"averaging": hyper["averaging"]} if "averaging" in hyper else {}
@@ -173,7 +192,7 @@ def _in_cycles(name: str, problem: Problem, task: Task, hyper: Hyper, record: Re
             lengths = range(1, problem.thinning + 1)
             settings["cycle_length"] = max(length for length in lengths if problem.steps % length == 0)
             draws = kept = problem.draws
-    sampler = record.load()(task.posterior, **settings)
+    sampler = _sampler(make, problem, task, hyper, settings)
     burn_in = problem.steps - kept * settings["cycle_length"]
     return Method(name, sampler, draws, burn_in, batch_size=task.batch_size)
 
@@ -182,14 +201,23 @@ def _learned(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
     record, weights = LEARNED[name]
     if "weights" not in hyper and weights not in pretrained.names():
         raise InputError(f"`weights` must be given for {name}, for this version ships none.")
-    weights = pretrained.resolve(hyper.get("weights", weights), record.name)
+    source = hyper.get("weights", weights)
+    weights = pretrained.resolve(source, record.name)
     options: dict[str, Any] = {"temperature": hyper.get("temperature", 1.0)}
     # Step sizes for one output scale do not apply to weights of another, which have theirs on their card.
     if hyper.get("output_scale") in (None, weights.card.get("output_scale", DEFAULTS["output_scale"])):
         options |= {"step_size": math.sqrt(hyper["epsilon_squared"])} if "epsilon_squared" in hyper else {}
         options |= {"friction": hyper["momentum_decay"]} if "momentum_decay" in hyper else {}
-    sampler = record.load()(task.posterior, weights, **options)
+    # A file may change, weights that ship do not.
+    make = (_with_weights if source in pretrained.names() else _with_weights.__wrapped__)(record, source)
+    sampler = _sampler(make, problem, task, hyper, options)
     return _in_turn(name, problem, task, sampler, hyper)
+
+
+@functools.cache
+def _with_weights(record: Record, source: str) -> Callable[..., Sampler]:
+    """Return the function of a learned sampler with its weights."""
+    return functools.partial(record.load(), meta_params=pretrained.resolve(source, record.name))
 
 
 def _in_turn(name: str, problem: Problem, task: Task, sampler: Sampler, hyper: Hyper | None = None) -> Method:
