@@ -11,6 +11,7 @@ from benchmarks import apart, contests, growth, pairs, peers, starts, zoo
 from benchmarks.timing import Contest, hold
 from roamax.errors import InputError, check, nearest, shaped
 from roamax.host import files
+from roamax.host.machine import processor
 
 PACKAGES = ("roamax", "jax", "jaxlib", "optax", "blackjax", "torch", "posteriors")
 
@@ -87,7 +88,7 @@ def facts() -> dict[str, Any]:
             found[name] = version(name)
         except PackageNotFoundError:
             continue
-    machine = {"cores": os.cpu_count(), "processor": _processor(), "system": platform.system()}
+    machine = {"cores": os.cpu_count(), "processor": processor(), "system": platform.system()}
     return {"versions": {"python": platform.python_version(), **found}, "machine": machine}
 
 
@@ -109,9 +110,3 @@ def _kept(out: Path, about: dict[str, Any]) -> dict[str, Any]:
     before = {name: found.get(name) for name in about}
     note = {} if before == about else {"elsewhere": before}
     return {name: {**note, **record} for name, record in found["entries"].items()}
-
-
-def _processor() -> str:
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text().splitlines() if path.exists() else []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())

@@ -361,6 +361,14 @@ def test_methods_that_differ_in_numbers_share_a_program(name, folder, monkeypatc
     assert np.any(ends[0] != ends[1])
 
 
+def test_cpu_seconds_of_several_machines_are_told_apart():
+    one, other = {"CPU s": 1.0, "processor": "A"}, {"CPU s": 2.0, "processor": "B"}
+    assert list(transfer.machines({("MNIST", "Adam"): [one, one], ("MNIST", "roam"): [one]})) == []
+    (said,) = transfer.machines({("MNIST", "Adam"): [one], ("MNIST", "roam"): [other], ("MNIST", "L2E"): [{}]})
+    assert "of 3 kinds of machines" in said
+    assert "A: MNIST, Adam; B: MNIST, roam; an earlier one, not named: MNIST, L2E." in said
+
+
 def test_the_papers_scale_has_the_papers_numbers():
     problem = PAPER["cifar10"]
     assert (problem.burn_in, problem.thinning, problem.draws) == (100 * 320, 50 * 320, 100)

@@ -1,6 +1,7 @@
-"""The process: the cores it may use, the JAX settings it shares with its subprocesses, and whether it was forked."""
+"""The processor, and the process: its cores, the JAX settings of its subprocesses, and whether it was forked."""
 
 import os
+import platform
 import sys
 import warnings
 from collections.abc import Mapping
@@ -41,6 +42,13 @@ def check_not_forked() -> None:
             "`fork` must not be how a process that computes is started, since JAX waits in it forever; got such a one. "
             "Use multiprocessing.set_start_method('spawn'), or joblib."
         )
+
+
+def processor() -> str:
+    """Return the name of this machine's processor, or its kind where the system does not tell."""
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text().splitlines() if path.exists() else []
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 def usable_cores() -> int:

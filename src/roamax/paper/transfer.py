@@ -7,6 +7,7 @@ from typing import Any
 
 from roamax import pretrained
 from roamax.errors import InputError
+from roamax.host.machine import processor
 from roamax.paper.framework.chain import Chain, Setup
 from roamax.paper.framework.comparison import BETTER, Comparison, Holds, Rows, Value, exceeds, finite
 from roamax.paper.framework.geometry import geometry
@@ -22,6 +23,8 @@ SHIPPED = ("L2E", "roam")
 OURS = (*SHIPPED, L2E_TUNED, ROAM_TUNED)
 METHODS = (*OURS, *(name for name in AXES if name not in OURS))
 COLUMNS = ("NLL", "ACC", "KLD", "CPU s")
+PROCESSOR = "processor"
+"""The entry of a record that names the machine of its CPU seconds."""
 DIVERSE = (*OURS, "cSGMCMC")
 DIVERSITY = ("error barrier", "NLL barrier")
 SLOW = ("imdb",)
@@ -49,9 +52,10 @@ def run(lab: Lab) -> Findings:
     trials: dict[str, Any] = {}
     setups = {key: setup for problem in problems for key, setup in _setups(lab, problem, names, trials)}
     found = dict(zip(setups, lab.look(_scores, list(setups.values())), strict=True))
-    rows = averaged({key: records for key, records in found.items() if records})
+    scored = {key: records for key, records in found.items() if records}
+    rows = averaged({key: [_numbers(record) for record in records] for key, records in scored.items()})
     first = dataclasses.replace(lab, seeds=lab.seeds[:1])
-    compared = {key: setup for key, setup in setups.items() if key[1] in DIVERSE and found[key]}
+    compared = {key: setup for key, setup in setups.items() if key[1] in DIVERSE and key in scored}
     measured = dict(zip(compared, first.look(_barriers, list(compared.values())), strict=True))
     barriers = averaged({key: records for key, records in measured.items() if records and records[0]})
     heads, better = ("Task", "Method"), {**BETTER, "CPU s": "min"}
@@ -59,7 +63,7 @@ def run(lab: Lab) -> Findings:
         "nll": Comparison("The averaged prediction", heads, COLUMNS, rows, compared="rows", better=better, style="g"),
         "diversity": Comparison("Barriers between draws, one seed", heads, DIVERSITY, barriers, {}, "rows", BETTER),
     }
-    remarks = [*REMARKS, *seen(lab, problems), *standing(rows)]
+    remarks = [*REMARKS, *machines(scored), *seen(lab, problems), *standing(rows)]
     figures = {"nll": _figure(rows)} if rows else {}
     lengths = {name: group for name, group in by_task(problems).items() if len(group) > 1}
     if rows and lengths:
@@ -83,7 +87,23 @@ def _setups(
 
 def _scores(chain: Chain) -> Record:
     columns = [column for column in COLUMNS if column.lower() in chain.scores]
-    return {column: chain.scores[column.lower()] for column in columns} | {"CPU s": chain.cpu_seconds}
+    numbers = {column: chain.scores[column.lower()] for column in columns} | {"CPU s": chain.cpu_seconds}
+    return numbers | {PROCESSOR: processor()}
+
+
+def _numbers(record: Record) -> Record:
+    return {column: record[column] for column in COLUMNS if column in record}
+
+
+def machines(found: Mapping[tuple[str, str], Sequence[Record]]) -> Iterator[str]:
+    """Yield a sentence if CPU seconds were measured on several kinds of machines, as records of several days may be."""
+    names: dict[str, dict[str, None]] = {}
+    for (label, name), records in found.items():
+        for record in records:
+            names.setdefault(record.get(PROCESSOR, "an earlier one, not named"), {})[f"{label}, {name}"] = None
+    if len(names) > 1:
+        kinds = "; ".join(f"{kind}: {' | '.join(rows)}" for kind, rows in names.items())
+        yield f"CPU s are of {len(names)} kinds of machines: compare them only within one of these. {kinds}."
 
 
 def _barriers(chain: Chain) -> Record:
