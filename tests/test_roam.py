@@ -313,12 +313,13 @@ def test_nothing_has_to_be_chosen_by_name():
 
 def test_a_long_run_by_name_has_at_most_a_start_per_draw_and_a_short_one_one():
     cycles = RECORDS["roam"].cycles
-    assert cycles(50_000, 10) == {"cycle_length": 5000, "cycles_per_start": 2}
+    assert cycles(50_000, 10) == {"cycle_length": 5000, "cycles_per_start": 1}
     assert cycles(192_000, 10) == {"cycle_length": 19_200, "cycles_per_start": 1}
-    assert cycles(10_000, 10) == {"cycle_length": 2000, "draws_per_cycle": 2}
+    assert cycles(10_000, 10) == {"cycle_length": 2000, "draws_per_cycle": 2, "cycles_per_start": 3}
+    assert cycles(8_000, 10) == {"cycle_length": 4000, "draws_per_cycle": 5}
     assert "cycles_per_start" not in RECORDS["cyclical"].cycles(50_000, 10)
     run = {"num_steps": 50_000, "num_samples": 10}
-    assert named_sampler("roam", quartic_posterior(), **run).settings["cycles_per_start"] == 2
+    assert named_sampler("roam", quartic_posterior(), **run).settings["cycles_per_start"] == 1
     shorter = named_sampler("roam", quartic_posterior(), **run, options={"cycle_length": 100})
     assert shorter.settings["cycles_per_start"] is None
 

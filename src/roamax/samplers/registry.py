@@ -184,7 +184,7 @@ RECORDS: dict[str, Record] = {
         Record("meta_sgmcmc", "roamax.samplers.learned.meta_sgmcmc", "Meta-SGMCMC", "the method of Gong et al.",
                family="meta_sgmcmc_family", in_demo=False),
         Record("roam", "roamax.samplers.learned.roam", "roam", "preconditioned SGHMC in cycles, nothing to tune",
-               draws="cycle", shortest_cycle=2000, shortest_start=10_000, family="roam_family"),
+               draws="cycle", shortest_cycle=2000, shortest_start=5000, family="roam_family"),
     )
 }  # fmt: skip
 
