@@ -3,6 +3,7 @@
 Nothing here unpickles or evaluates what it reads.
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -107,6 +108,9 @@ def _flush(file: BinaryIO) -> None:
 def read_bytes(path: Path, sha256: str | None = None) -> bytes:
     """Return the content of a file; raise a `FileError` unless its checksum is `sha256`, if given."""
     try:
+        # Reading a pipe that nobody writes to would wait forever.
+        if path.is_fifo():
+            raise OSError(errno.EINVAL, "it is a pipe, not a file")
         content = path.read_bytes()
     except OSError as error:
         raise FileError(f"{path} could not be read: {error.strerror}.") from error
