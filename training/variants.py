@@ -43,6 +43,20 @@ def long_tasks() -> TaskDistribution:
     return TaskDistribution("long", tuple(specs))
 
 
+def paper_tasks() -> TaskDistribution:
+    """Return the paper's tasks as far as two cores reach: CNNs on three of its four data sets, at half the resolution.
+
+    Networks have 4 or 8 channels and one or two layers, with and without a shortcut.
+    """
+    specs = []
+    for data in (*DATA, "bloodmnist"):
+        half = partial(TaskSpec, data, "cnn", halve=True, train_size=10_000 if data == "bloodmnist" else 48_000)
+        for shortcut in ({}, {"residual": True}):
+            specs += [half({"channels": channels, **shortcut}, batch_size=64) for channels in (4, 8)]
+            specs += [half({"channels": 4, "depth": 2, **shortcut}, batch_size=32)]
+    return TaskDistribution("paper-half", tuple(specs))
+
+
 DATA = "fashion_mnist", "mnist"
 TRAINED = "batch_size=64"
 TUNED = 2e-6**0.5
@@ -77,6 +91,8 @@ LAST_LAYER = Stage("es", 1000, 3000, 10, 150, pairs=9, tasks=9, sigma=0.02, lear
 VARIANTS = {
     "l2e": recipe(),
     "l2e-es": recipe(stages=(LAST_LAYER,), weights="l2e", step_size=5e-7**0.5, valid_problems=16, valid_steps=3000),
+    # The paper's recipe but for its tasks.
+    "l2e-paper": TrainConfig(tasks="training/variants.py", valid_every=50, valid_problems=9),
     "l2e-ce": recipe(objective="ce"),
     "l2e-small": recipe(),
     "kinetic-l2e": from_sghmc("kinetic_l2e", output_scale=1.0),
@@ -100,6 +116,8 @@ VARIANTS = {
         valid_thinning=150,
     ),
 }
+DISTRIBUTIONS = {"l2e-es": long_tasks, "l2e-paper": paper_tasks, "l2e-small": partial(tasks, small=True)}
+"""The tasks of variants with other tasks than the rest."""
 
 
 def main() -> None:
@@ -111,8 +129,7 @@ def main() -> None:
     arguments = parser.parse_args()
     config = dataclasses.replace(VARIANTS[arguments.name], seed=arguments.seed)
     out = arguments.out or Path(__file__).parent / arguments.name
-    distribution = long_tasks() if arguments.name == "l2e-es" else tasks(small=arguments.name == "l2e-small")
-    meta.train(config, out, tasks=distribution)
+    meta.train(config, out, tasks=DISTRIBUTIONS.get(arguments.name, tasks)())
 
 
 if __name__ == "__main__":
