@@ -331,7 +331,8 @@ def test_chains_of_other_lengths_have_other_folders(name, folder, monkeypatch):
 def test_every_method_takes_the_same_number_of_gradients(folder, monkeypatch):
     monkeypatch.setenv("ROAMAX_DATA", str(folder))
     task = TINY["fashion_mnist"].task.build()
-    hyper = {**TUNED, "L2E": {}, "roam": {}}
+    in_starts = {"starts": 4, "averaging": 0.3, "weight_decay": 5e-4}
+    hyper = {**TUNED, "L2E": {}, "roam": {}, methods.ROAM_TUNED: in_starts}
     for problem in (*CPU.values(), CPU["imdb"].lasting(10_000)):
         gradients = {name: method(name, problem, task, hyper[name]).gradient_evaluations(task) for name in hyper}
         assert gradients == dict.fromkeys(hyper, problem.steps)

@@ -39,8 +39,8 @@ REMARKS = (
     "from the last 30 % of a run of Adam, where the rate stays at a fifth of the first, and averages either over ten "
     "draws from the Gaussian with their mean and a diagonal and a low-rank covariance, or takes the mean of the "
     "weights alone. SGHMC and cSGMCMC are tuned with T in 0, .01, .1 and 1. The prior, as weight "
-    "decay, is tuned for all of them; roam, tuned, also has its prior tuned, and whether it averages positions; L2E, "
-    "tuned, its step, friction and prior.",
+    "decay, is tuned for all of them; roam, tuned, also has its prior tuned, its number of starts (1, 2, 4, 10), and "
+    "whether it averages positions; L2E, tuned, its step, friction and prior.",
     "The NLL of regression is that of the mixture over draws.",
 )
 

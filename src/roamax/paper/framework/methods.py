@@ -50,7 +50,7 @@ MUON_MOMENTUM = 0.95
 TAIL = 0.3
 """The part of a run of Adam from which several positions are taken."""
 ROAM_TUNED = "roam, tuned"
-"""roam with its prior tuned, as that of other methods is, and whether it averages positions."""
+"""roam with its prior tuned, as that of other methods is, its number of starts, and whether it averages positions."""
 SWAG_SNAPSHOTS, SWAG_RATE = 20, 0.2
 """The number of positions in the tail, and its constant rate, as a fraction of the first."""
 
@@ -176,9 +176,10 @@ def _in_cycles(name: str, problem: Problem, task: Task, hyper: Hyper, record: Re
     settings: dict[str, Any] = {"temperature": hyper.get("temperature", 1.0)}
     make = record.load() if record.family is None else _with_weights(record, "pretrained")
     if record.learning_rates is None:
-        settings |= record.cycles(problem.steps, problem.draws)
+        cycles, draws = _cycles_of(record, problem, hyper.get("starts"))
+        settings |= cycles
         settings |= {"averaging": hyper["averaging"]} if "averaging" in hyper else {}
-        draws, kept = problem.draws, problem.draws // settings.get("draws_per_cycle", 1)
+        kept = draws // settings.get("draws_per_cycle", 1)
     else:
         ratio = hyper.get("exploration_ratio", EXPLORATION_RATIO)
         settings |= record.settings(_terms(hyper)) | {"exploration_ratio": ratio}
@@ -195,6 +196,15 @@ def _in_cycles(name: str, problem: Problem, task: Task, hyper: Hyper, record: Re
     sampler = _sampler(make, problem, task, hyper, settings)
     burn_in = problem.steps - kept * settings["cycle_length"]
     return Method(name, sampler, draws, burn_in, batch_size=task.batch_size)
+
+
+def _cycles_of(record: Record, problem: Problem, starts: int | None) -> tuple[dict[str, int], int]:
+    """Return the settings of a run with so many starts, or with those of the sampler by name, and its draws."""
+    if starts is None:
+        return record.cycles(problem.steps, problem.draws), problem.draws
+    draws = max(1, problem.draws // starts)
+    settings = record.cycles(problem.steps // starts, draws)
+    return settings | {"cycles_per_start": draws // settings.get("draws_per_cycle", 1)}, draws * starts
 
 
 def _learned(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:

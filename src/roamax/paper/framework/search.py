@@ -72,7 +72,7 @@ AXES: dict[str, tuple[Axis, ...]] = {
     "SMILE": _SGMCMC,
     "cSGMCMC": (_CYCLES, *_SGMCMC),
     L2E_TUNED: (_STEP, *_DECAYS),
-    ROAM_TUNED: (Axis("averaging", (0.0, 0.3), 0.0), _DECAYS[1]),
+    ROAM_TUNED: (Axis("starts", (1, 2, 4, 10), 1, True), Axis("averaging", (0.0, 0.3), 0.0), _DECAYS[1]),
 }
 """The methods that are tuned, each with its axes in the order of the search. A sampler of the registry with a learning
 rate joins with a line of this table."""
