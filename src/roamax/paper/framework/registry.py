@@ -27,7 +27,7 @@ _OUTSIDE = ("mnist", "notmnist", "svhn", "tiny_imagenet_32")
 EXPERIMENTS = {
     "image-classification": Experiment("accuracy and NLL vs. the number of draws", _IMAGES, 9),
     "hmc-fidelity": Experiment("agreement and total variation to HMC", ("cifar10", "digits"), 8),
-    "multimodality": Experiment("cosine similarity, error surface and segments", ("cifar10",), 9),
+    "multimodality": Experiment("cosine similarity, error surface and segments", _IMAGES[:2], 9),
     "ood": Experiment("AUROC on out-of-distribution data", (*_OUTSIDE, *_IMAGES[:3]), 8),
     "corruption": Experiment("accuracy by severity on CIFAR-10-C", ("cifar10",), 8),
     "convergence": Experiment("ESS/s and cR-hat, whole and by layer", _IMAGES, 7),
@@ -35,7 +35,7 @@ EXPERIMENTS = {
     "meta-loss": Experiment(
         "meta-loss over outer steps for several values of epsilon²", ("digits",), 6, has_chains=False
     ),
-    "objective": Experiment("BMA vs. CE meta-loss: barriers between draws", ("cifar10", "mnist"), 8),
+    "objective": Experiment("BMA vs. CE meta-loss: barriers between draws", (*_IMAGES[:2], "mnist"), 8),
     "ablation": Experiment("small, precond and full L2E", (*_IMAGES, "mnist"), 18),
     "kinetic": Experiment("Kinetic L2E vs. L2E", _IMAGES, 9),
     "text": Experiment("IMDB with a CNN-LSTM", ("imdb",), 9),
