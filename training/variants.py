@@ -57,14 +57,6 @@ def paper_tasks() -> TaskDistribution:
     return TaskDistribution("paper-half", tuple(specs))
 
 
-def sgmcmc_tasks() -> TaskDistribution:
-    """Return the tasks of Meta-SGMCMC: two perceptrons for training, and CNNs, on which its weights are chosen."""
-    trained = [spec for spec in tasks() if TRAINED in spec.name]
-    fashion = TaskSpec("fashion_mnist", "cnn_fashion", train_size=40_960)
-    cifar = TaskSpec("cifar10", "cnn_cifar", halve=True, train_size=40_960)
-    return TaskDistribution("sgmcmc", (*trained, fashion, cifar))
-
-
 DATA = "fashion_mnist", "mnist"
 TRAINED = "batch_size=64"
 TUNED = 2e-6**0.5
@@ -118,26 +110,14 @@ VARIANTS = {
         meta.PRESETS["meta-sgmcmc"],
         tasks="training/variants.py",
         stages=(truncated(3e-3),),
-        # Long enough to tell weights that diverge.
-        valid_only="cnn_",
-        valid_every=50,
-        valid_problems=2,
-        valid_steps=4000,
-        valid_thinning=300,
+        valid_every=100,
+        valid_problems=8,
+        valid_steps=2000,
+        valid_thinning=150,
     ),
 }
-DISTRIBUTIONS = {
-    "l2e-es": long_tasks,
-    "l2e-paper": paper_tasks,
-    "l2e-small": partial(tasks, small=True),
-    "meta-sgmcmc": sgmcmc_tasks,
-}
+DISTRIBUTIONS = {"l2e-es": long_tasks, "l2e-paper": paper_tasks, "l2e-small": partial(tasks, small=True)}
 """The tasks of variants with other tasks than the rest."""
-
-
-def tasks_of(name: str) -> TaskDistribution:
-    """Return the tasks of a variant."""
-    return DISTRIBUTIONS.get(name, tasks)()
 
 
 def main() -> None:
@@ -149,7 +129,7 @@ def main() -> None:
     arguments = parser.parse_args()
     config = dataclasses.replace(VARIANTS[arguments.name], seed=arguments.seed)
     out = arguments.out or Path(__file__).parent / arguments.name
-    meta.train(config, out, tasks=tasks_of(arguments.name))
+    meta.train(config, out, tasks=DISTRIBUTIONS.get(arguments.name, tasks)())
 
 
 if __name__ == "__main__":
