@@ -102,6 +102,22 @@ def test_learned_weights_change_exploration():
     assert np.max(np.abs(learned.position["matrix"] - hand.position["matrix"])) > 1e-4
 
 
+def test_matrices_whose_length_does_not_matter_do_not_count_for_the_depth_of_a_network(monkeypatch):
+    def log_likelihood(params, batch):
+        matrices = params | {"normalised": params["normalised"] / jnp.linalg.norm(params["normalised"])}
+        return -batch * sum(jnp.sum((matrix - 0.1) ** 4) for matrix in matrices.values())
+
+    posterior = Posterior(log_likelihood, roamax.priors.gaussian(variance=1.0), NUM_DATA)
+    position = {name: random_tree(i)["matrix"] for i, name in enumerate(["one", "two", "three", "normalised"])}
+    sampler = roam_family(cycle_length=40).bind(random_weights(), posterior)
+    seen = []
+    monkeypatch.setattr(module._network, "apply_mlp", lambda weights, x: seen.append(x) or jnp.zeros((4, x.shape[1])))
+    with jax.disable_jit():
+        state = run(sampler, position, 3)
+    assert np.array_equal(np.asarray(state.radial) < 1e-6, [name == "normalised" for name in sorted(position)])
+    np.testing.assert_allclose(np.stack(seen)[:, 12], np.log(3), rtol=1e-6)
+
+
 def test_the_sampling_part_starts_with_momentum_from_its_stationary_law():
     def log_prior(params):
         return -0.5 * jnp.sum(params**2)

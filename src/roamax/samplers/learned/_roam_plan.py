@@ -33,6 +33,9 @@ LONGEST_SIDE = 64
 as much as its gradient."""
 SMALLEST = 1e-8
 """Added to the root mean square of a gradient, as in Adam."""
+SCALE_FREE, FEWEST = 0.03, 2
+"""A matrix whose `radial` is below the first, such as a filter in front of a normalisation, does not count for the
+depth of a network, but the second of all matrices do: the scheduler was trained on networks with at least so many."""
 
 
 class Sizes(NamedTuple):
@@ -111,6 +114,9 @@ class Tensor(NamedTuple):
     rms_gradient: jax.Array
     rms_position: jax.Array
     rms_momentum: jax.Array
+    radial: jax.Array
+    """The mean square of the product of position and likelihood's gradient, as a multiple of that of independent
+    vectors of their lengths: 0 where the likelihood does not depend on the length of the position."""
 
     @property
     def fan_in(self) -> int:
@@ -198,7 +204,9 @@ def _features(
     explored = jnp.minimum(place / clock.explored, 1.0) - 0.5
     length = min((math.log(sizes.cycle) - 7) / 2, 0.4)
     ratio = min(max((math.log(sizes.data / sizes.batch) - 4) / 2, -1.0), 1.5)
-    depth = min(math.log(max(1, sum(t.is_matrix for t in tensors))), 2.0)
+    matrices = [t for t in tensors if t.is_matrix]
+    deep = sum(jnp.where(t.radial / t.weight < SCALE_FREE, 0.0, 1.0).astype(dtype) for t in matrices)
+    depth = jnp.minimum(jnp.log(jnp.maximum(deep, max(1, min(FEWEST, len(matrices))))), 2.0)
     return jnp.stack(
         [
             ones * explored,

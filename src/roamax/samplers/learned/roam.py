@@ -21,8 +21,8 @@ from roamax.types import Batch, Info, Key, LearnedSampler, MetaParams, Params, S
 class RoamState(NamedTuple):
     """The position, its momentum, running averages, and the number of steps taken.
 
-    `squares` are averages of squared gradients of the mean energy, `stiffness` those of the prior's curvature, one
-    number per tensor. Both are constant while a cycle samples. `origin` has the mean and the standard deviation of each
+    `squares` are averages of squared gradients of the mean energy; `stiffness` those of the prior's curvature and
+    `radial` those of `Tensor.radial`, one number per tensor. All are constant while a cycle samples. `origin` has the mean and the standard deviation of each
     tensor before the first step. `average` is that of positions in the last part of an exploration; None if none is
     taken.
     """
@@ -31,6 +31,7 @@ class RoamState(NamedTuple):
     momentum: Params
     squares: Params
     stiffness: jax.Array
+    radial: jax.Array
     origin: jax.Array
     average: Params | None
     step: jax.Array
@@ -154,8 +155,8 @@ def roam_family(
             leaves = jax.tree.leaves(zeros)
             dtype = jnp.result_type(*leaves)
             origin = jnp.stack([_mean_and_deviation(leaf.astype(dtype)) for leaf in jax.tree.leaves(position)])
-            stiffness, average = jnp.zeros((len(leaves),), dtype), zeros if averaged else None
-            return RoamState(position, zeros, zeros, stiffness, origin, average, jnp.zeros((), jnp.int32))
+            by_tensor, average = jnp.zeros((len(leaves),), dtype), zeros if averaged else None
+            return RoamState(position, zeros, zeros, by_tensor, by_tensor, origin, average, jnp.zeros((), jnp.int32))
 
         def step(key: Key, state: RoamState, batch: Batch) -> tuple[RoamState, Info]:
             batch_size, place = trees.leading_length(batch, "batch"), state.step % cycle_length
@@ -184,9 +185,9 @@ def roam_family(
             average = state.average
             if averaged and sizes.heat == 0:
                 average, position = _averaged(average, position, place - (explored - averaged), averaged)
-            stiffness = jnp.stack([tensor.stiffness for tensor in tensors])
-            moved_state = RoamState(position, momentum, squares, stiffness, state.origin, average, state.step + 1)
-            return moved_state, Info(energy)
+            stiffness, radial = (jnp.stack([getattr(t, name) for t in tensors]) for name in ("stiffness", "radial"))
+            after = RoamState(position, momentum, squares, stiffness, radial, state.origin, average, state.step + 1)
+            return after, Info(energy)
 
         settings = {
             "name": "roam",
@@ -227,8 +228,9 @@ def _started_anew(key: Key, state: RoamState) -> RoamState:
         for origin, numbers, leaf in zip(state.origin, noise, leaves, strict=True)
     ]
     zeros = trees.zeros_like(state.momentum)
+    none = jnp.zeros_like(state.stiffness)
     return state._replace(
-        position=treedef.unflatten(drawn), momentum=zeros, squares=zeros, stiffness=jnp.zeros_like(state.stiffness)
+        position=treedef.unflatten(drawn), momentum=zeros, squares=zeros, stiffness=none, radial=none
     )
 
 
@@ -238,14 +240,18 @@ def _tensors(state: RoamState, gradient: Params, prior_gradient: Params, sizes: 
     trees_of_leaves = state.position, state.momentum, gradient, state.squares, prior_gradient
     for i, (theta, r, g, v, p) in enumerate(zip(*map(jax.tree.leaves, trees_of_leaves), strict=True)):
         dtype = r.dtype
-        g = g.astype(dtype) / sizes.data
+        g, theta, p = g.astype(dtype) / sizes.data, theta.astype(dtype), p.astype(dtype)
         v = v + forgetting.astype(dtype) * (g * g - v)
-        mean, rms_position, rms_prior = _means(v, theta.astype(dtype), p.astype(dtype))
-        new = rms_prior / (rms_position + SMALLEST)
-        stiffness = state.stiffness[i] + forgetting.astype(state.stiffness.dtype) * (new - state.stiffness[i])
+        mean, product, rms_position, rms_prior = _means(v, theta, g + p / sizes.data, p)
         corrected = weight.astype(dtype)
         rms_gradient = jnp.sqrt(mean / corrected)
-        tensors.append(Tensor(theta, r, g, v, corrected, stiffness, rms_gradient, rms_position, rms(r)))
+        independent = rms_position * rms_gradient / math.sqrt(max(1, theta.size))
+        # The ratio is 1, not 0, for a tensor of zeros.
+        alignment = jnp.square((jnp.abs(product) + SMALLEST**2) / (independent + SMALLEST**2))
+        new = jnp.stack([rms_prior / (rms_position + SMALLEST), alignment]).astype(state.stiffness.dtype)
+        old = jnp.stack([state.stiffness[i], state.radial[i]])
+        stiffness, radial = old + forgetting.astype(old.dtype) * (new - old)
+        tensors.append(Tensor(theta, r, g, v, corrected, stiffness, rms_gradient, rms_position, rms(r), radial))
     return tensors
 
 
@@ -254,14 +260,17 @@ def _mean_and_deviation(x: jax.Array) -> jax.Array:
     return jnp.stack([mean, rms(x - mean)])
 
 
-def _means(squares: jax.Array, *others: jax.Array) -> tuple[jax.Array, ...]:
-    """Return the mean of an array, and the root mean squares of others of its shape.
+def _means(
+    squares: jax.Array, theta: jax.Array, gradient: jax.Array, prior: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """Return the means of the first array and of the product of the next two, and the RMS of the second and the last.
 
     As one array, because XLA calls a function per sum, which takes longer than a sum over a small tensor.
     """
-    stacked = jnp.stack([squares, *(jnp.square(SHRINK * x) for x in others)]).reshape(1 + len(others), -1)
-    mean, *means = jnp.sum(stacked, axis=1) / max(1, squares.size)
-    return mean, *(jnp.sqrt(mean) / SHRINK for mean in means)
+    theta, gradient, prior = SHRINK * theta, SHRINK * gradient, SHRINK * prior
+    stacked = jnp.stack([squares, theta * gradient, jnp.square(theta), jnp.square(prior)]).reshape(4, -1)
+    mean, product, of_theta, of_prior = jnp.sum(stacked, axis=1) / max(1, squares.size)
+    return mean, product / SHRINK**2, jnp.sqrt(of_theta) / SHRINK, jnp.sqrt(of_prior) / SHRINK
 
 
 def _noise(key: Key, heat: jax.Array, momentum: Params) -> Params:
