@@ -57,9 +57,9 @@ def roam(
     gradient. The step l is that of Adam with a cosine: 0.01 min(2, sqrt(300 / fan-in)) at its peak, half of that in all
     cycles but the first, and, with noise, at most what relaxes a parameter by a fifth of the way to equilibrium. With
     weights, a network of 20 units reads sixteen numbers per tensor (the place in the cycle, the widths of the tensor,
-    the sizes of its parameters, gradient and momentum, the depth of the network, the size of the data) and returns the
-    factors by which l, the decay a and the damping mu differ from these values, and the look-ahead n, which is
-    otherwise 0; it acts only where exploration is without noise.
+    the sizes of its parameters, gradient and momentum, the depth of the network without layers whose length does not
+    matter, the size of the data) and returns the factors by which l, the decay a and the damping mu differ from these
+    values, and the look-ahead n, which is otherwise 0; it acts only where exploration is without noise.
 
     Where exploration is without noise (see below), l is multiplied by (30,000 / d)^(1/4), with d the number of
     parameters, but at least by 1/2 and at most by 2. The step of a matrix is then made flat: its singular values become
