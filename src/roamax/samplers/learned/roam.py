@@ -22,9 +22,9 @@ class RoamState(NamedTuple):
     """The position, its momentum, running averages, and the number of steps taken.
 
     `squares` are averages of squared gradients of the mean energy; `stiffness` those of the prior's curvature and
-    `radial` those of `Tensor.radial`, one number per tensor. All are constant while a cycle samples. `origin` has the mean and the standard deviation of each
-    tensor before the first step. `average` is that of positions in the last part of an exploration; None if none is
-    taken.
+    `radial` those of `Tensor.radial`, one number per tensor. All are constant while a cycle samples. `origin` has the
+    mean and the standard deviation of each tensor before the first step. `average` is that of positions in the last
+    part of an exploration; None if none is taken.
     """
 
     position: Params
@@ -229,9 +229,7 @@ def _started_anew(key: Key, state: RoamState) -> RoamState:
     ]
     zeros = trees.zeros_like(state.momentum)
     none = jnp.zeros_like(state.stiffness)
-    return state._replace(
-        position=treedef.unflatten(drawn), momentum=zeros, squares=zeros, stiffness=none, radial=none
-    )
+    return state._replace(position=treedef.unflatten(drawn), momentum=zeros, squares=zeros, stiffness=none, radial=none)
 
 
 def _tensors(state: RoamState, gradient: Params, prior_gradient: Params, sizes: Sizes, clock: Clock) -> list[Tensor]:
