@@ -35,7 +35,7 @@ SMALLEST = 1e-8
 """Added to the root mean square of a gradient, as in Adam."""
 SCALE_FREE, FEWEST = 0.03, 2
 """A matrix whose `radial` is below the first, such as a filter in front of a normalisation, does not count for the
-depth of a network, but the second of all matrices do: the scheduler was trained on networks with at least so many."""
+depth of a network. That is at least the second if there are so many: the scheduler was trained on no fewer."""
 
 
 class Sizes(NamedTuple):
