@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 import jax
-from variants import VARIANTS, tasks
+from variants import VARIANTS, tasks_of
 
 import roamax
 from roamax import meta
@@ -41,7 +41,7 @@ def main(name, squared_step_size):
     """Write the weights and their card."""
     trained, shipped = Path(__file__).parent / name, PACKAGE / f"{name}.safetensors"
     step_size = math.sqrt(float(squared_step_size))
-    distribution = tasks(small=name == "l2e-small")
+    distribution = tasks_of(name)
     state = read_trained(trained, VARIANTS[name])
     files.write_bytes(shipped, folder.pack_weights(state.best))
     card = folder.card(VARIANTS[name], distribution, state) | {"step_size": step_size}

@@ -120,6 +120,11 @@ DISTRIBUTIONS = {"l2e-es": long_tasks, "l2e-paper": paper_tasks, "l2e-small": pa
 """The tasks of variants with other tasks than the rest."""
 
 
+def tasks_of(name: str) -> TaskDistribution:
+    """Return the tasks of a variant."""
+    return DISTRIBUTIONS.get(name, tasks)()
+
+
 def main() -> None:
     """Train a variant."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -129,7 +134,7 @@ def main() -> None:
     arguments = parser.parse_args()
     config = dataclasses.replace(VARIANTS[arguments.name], seed=arguments.seed)
     out = arguments.out or Path(__file__).parent / arguments.name
-    meta.train(config, out, tasks=DISTRIBUTIONS.get(arguments.name, tasks)())
+    meta.train(config, out, tasks=tasks_of(arguments.name))
 
 
 if __name__ == "__main__":
