@@ -254,7 +254,8 @@ def test_an_average_takes_the_place_of_the_cosine_where_exploration_is_without_n
     last = 9 * averaged[17] - averaged[9:17].sum(0)
     np.testing.assert_array_equal(averaged[17], lasts[0].average["matrix"])
     lengths = [np.linalg.norm(last - averaged[16]), np.linalg.norm(cosine[17] - cosine[16])]
-    assert lengths[0] > 10 * lengths[1] > 0
+    longest = np.max(np.linalg.norm(np.diff(averaged[:17], axis=0), axis=(1, 2)))
+    assert 0.6 * longest > lengths[0] > 5 * lengths[1] > 0
     assert lengths[0] == pytest.approx(np.linalg.norm(averaged[16] - averaged[15]), rel=0.2)
     # A chain that can settle explores with noise, and averages nothing.
     still, plain = (roam_family(cycle_length=4000, averaging=part).bind(None, quartic_posterior()) for part in (1, 0))

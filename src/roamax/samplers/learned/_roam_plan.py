@@ -22,6 +22,8 @@ REFERENCE_SIZE, SIZE_POWER = 30_000, 0.25
 """The number of parameters at which the factor of all steps is 1, and how fast it falls with that number."""
 WARM_START = 0.5
 """Cycles after the first start from this fraction of the peak."""
+AVERAGED_AT = 0.3
+"""Positions are averaged where steps have this fraction of the peak."""
 LARGEST_RATE = 0.2
 """A step of an exploration with noise relaxes at most this fraction of the way to equilibrium."""
 NOISE_OF_BATCHES = 0.2
@@ -81,14 +83,14 @@ class Sizes(NamedTuple):
 
 class Clock(NamedTuple):
     """The place of a step in its cycle, the steps of a cycle that explore, the gradients averaged since the start,
-    whether this is the first cycle since then, and whether steps of an exploration without noise become shorter."""
+    whether this is the first cycle since then, and the last steps of an exploration whose positions are averaged."""
 
     explores: jax.Array
     place: jax.Array
     explored: int
     seen: jax.Array
     is_first: jax.Array
-    decays: bool
+    averaged: int
 
     @property
     def forgetting(self) -> jax.Array:
@@ -144,10 +146,10 @@ class Plan(NamedTuple):
 def plans(meta_params: MetaParams | None, sizes: Sizes, clock: Clock, tensors: list[Tensor]) -> list[Plan]:
     """Return the plan of each tensor's step."""
     dtype = tensors[0].stiffness.dtype
-    explored = clock.place.astype(dtype) / clock.explored
-    cosine = 0.5 * (1 + jnp.cos(jnp.pi * jnp.minimum(explored, 1.0)))
-    if not clock.decays and sizes.heat == 0:
-        cosine = jnp.ones_like(cosine)
+    averaged = clock.averaged if sizes.heat == 0 else 0
+    decayed = jnp.minimum(clock.place.astype(dtype) / max(1, clock.explored - averaged), 1.0)
+    lowest = AVERAGED_AT if averaged else 0.0
+    cosine = lowest + (1 - lowest) * 0.5 * (1 + jnp.cos(jnp.pi * decayed))
     by_width = sizes.factor * jnp.asarray([_by_width(t) for t in tensors], dtype)
     rms_gradient = jnp.stack([t.rms_gradient for t in tensors]).astype(dtype) + SMALLEST
     stiffness = jnp.stack([t.stiffness / t.weight for t in tensors]).astype(dtype)

@@ -82,9 +82,9 @@ def roam(
     first. That suits an initial position that is random, not one that was trained. A chain that reaches equilibrium
     needs no new starts and makes none.
 
-    With `averaging`, an exploration without noise keeps l at its peak, and the sampling part starts from the average of
-    the positions in that last part of it, instead of where a cosine ends (Izmailov et al., 2018). That suits long runs
-    of wide networks, which a cosine lets overfit, and not deep ones: choose it on validation data.
+    With `averaging`, the cosine of an exploration without noise ends before its last part, at 0.3 of the peak, where l
+    stays, and the sampling part starts from the average of the positions in that part (Izmailov et al., 2018). That
+    suits long runs of wide networks, which a cosine to 0 lets overfit, and not deep ones: choose it on validation data.
 
     Guarantee: that of SGHMC within the sampling part of a cycle, once it has reached equilibrium. The short cycles of a
     large network do not reach it, and their draws are then those of a snapshot ensemble.
@@ -168,7 +168,7 @@ def roam_family(
                 state = jax.lax.cond(anew, functools.partial(_started_anew, key), lambda state: state, state)
             energy, gradient = posterior.energy_and_grad(state.position, batch)
             seen = cycles * explored + jnp.minimum(place + 1, explored)
-            clock = Clock(explores, place, explored, seen, cycles == 0, decays=averaged == 0)
+            clock = Clock(explores, place, explored, seen, cycles == 0, averaged)
             tensors = _tensors(state, gradient, jax.grad(posterior.log_prior)(state.position), sizes, clock)
             planned = plans(meta_params, sizes, clock, tensors)
 
