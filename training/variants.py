@@ -91,8 +91,13 @@ LAST_LAYER = Stage("es", 1000, 3000, 10, 150, pairs=9, tasks=9, sigma=0.02, lear
 VARIANTS = {
     "l2e": recipe(),
     "l2e-es": recipe(stages=(LAST_LAYER,), weights="l2e", step_size=5e-7**0.5, valid_problems=16, valid_steps=3000),
-    # The paper's recipe but for its tasks.
-    "l2e-paper": TrainConfig(tasks="training/variants.py", valid_every=50, valid_problems=9),
+    # The paper's recipe but for its tasks, in twice its outer steps, then a shorter step.
+    "l2e-paper": TrainConfig(
+        tasks="training/variants.py",
+        stages=(Stage(outer_steps=2000), Stage(outer_steps=150, learning_rate=0.002)),
+        valid_every=50,
+        valid_problems=9,
+    ),
     "l2e-ce": recipe(objective="ce"),
     "l2e-small": recipe(),
     "kinetic-l2e": from_sghmc("kinetic_l2e", output_scale=1.0),

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from roamax import data
+from roamax import data, pretrained
 from roamax.errors import FileError, InputError, as_seed, lookup, whole
 from roamax.evaluation.compare import Method
 from roamax.evaluation.run import read_predictive
@@ -99,7 +99,8 @@ class Lab:
         # Two setups may have the same chain, such as if a search found the default.
         marks = [self._mark(setup) for setup in setups]
         for setup in setups:
-            named = {key: value for key, value in setup.hyper.items() if key != "weights"}
+            shipped = setup.hyper.get("weights") in pretrained.names()
+            named = {key: value for key, value in setup.hyper.items() if key != "weights" or shipped}
             self.settings[f"{setup.problem.label}, {setup.name}"] = named
         different = dict(zip(marks, setups, strict=True))
         # Seed by seed: all chains of a setup but the first find their compiled programs on disk.

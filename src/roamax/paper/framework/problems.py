@@ -102,8 +102,8 @@ def _paper(
         tuned,
         DE={"epochs": member_epochs},
         cSGMCMC={"exploration_ratio": exploration_ratio},
-        # The paper's epsilon squared for L2E is for weights whose outputs have this scale.
-        L2E={"output_scale": 1e-3, **(thinning or {})},
+        # These weights were trained as the paper says; its epsilon squared is for outputs of this scale.
+        L2E={"weights": "l2e-paper", "output_scale": 1e-3, **(thinning or {})},
     )
     hyper["Meta-SGMCMC"] = {"epsilon_squared": 1e-6, "weight_decay": 5e-4}
     if roam is not None:
@@ -195,12 +195,13 @@ def _long(name: str) -> Problem:
 
     Settings are those that were searched for at this length, otherwise the paper's, whose runs are many times as long:
     cycles of 20 epochs, with ten draws each, take the place of its cycles of 50 epochs, and members of an ensemble have
-    their share of the steps. Learned samplers have the settings of their cards.
+    their share of the steps. L2E has the weights and settings of the paper's scale too, other learned samplers those of
+    their cards.
     """
     task = TaskSpec(name, "cnn_pooled", train_size=40960)
     epoch = 40960 // task.batch_size
     problem = Problem(CPU[name].label, task, 100 * epoch, 100, 2 * epoch, 10, {}, f"{name}_long")
-    paper = {key: dict(PAPER[name].hyper[key]) for key in ("DE", "cSGMCMC")}
+    paper = {key: dict(PAPER[name].hyper[key]) for key in ("DE", "cSGMCMC", "L2E")}
     del paper["DE"]["epochs"]
     paper["cSGMCMC"]["cycles"] = LONG_CYCLES
     return problem._replace(hyper=paper | TUNED.get(problem.tuned_as, {}).get(str(problem.steps), {}))

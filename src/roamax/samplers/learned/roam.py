@@ -13,7 +13,7 @@ from roamax.posterior import Posterior
 from roamax.samplers.learned import _network
 from roamax.samplers.learned._flat import flattened, rms
 from roamax.samplers.learned._groups import SHRINK
-from roamax.samplers.learned._roam_plan import SMALLEST, WIDTHS, Clock, Plan, Sizes, Tensor, plans
+from roamax.samplers.learned._roam_plan import AVERAGED_AT, SMALLEST, WIDTHS, Clock, Plan, Sizes, Tensor, plans
 from roamax.schedules import Cycle, as_schedule, describe
 from roamax.types import Batch, Info, Key, LearnedSampler, MetaParams, Params, Sampler, Scalar, Weights
 
@@ -196,8 +196,8 @@ def roam_family(
             "temperature": describe(temperature),
             "draws_per_cycle": draws_per_cycle,
             "cycles_per_start": cycles_per_start,
-            # Run folders of before `averaging` have none.
-            **({"averaging": averaging} if averaged else {}),
+            # Run folders of before `averaging` have none, and those of before `averaged_at` averaged at the peak.
+            **({"averaging": averaging, "averaged_at": AVERAGED_AT} if averaged else {}),
             "weights": None if meta_params is None else _network.checksum(meta_params),
         }
         return Sampler(init, step, cycle.ends_in_draw, settings, posterior=posterior)
