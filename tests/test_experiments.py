@@ -48,6 +48,7 @@ from roamax.paper.framework.summary import summary
 from roamax.paper.framework.swag import swag
 from roamax.parallel.workers import hired
 from roamax.report.table import latex, markdown
+from roamax.samplers.learned import _network
 from roamax.sampling.draws import Draws
 from roamax.tasks import TaskSpec
 
@@ -370,11 +371,17 @@ def test_cpu_seconds_of_several_machines_are_told_apart():
     assert "A: MNIST, Adam; B: MNIST, roam; an earlier one, not named: MNIST, L2E." in said
 
 
-def test_the_papers_scale_has_the_papers_numbers():
+def test_the_papers_scale_has_the_papers_numbers(folder, monkeypatch):
+    monkeypatch.setenv("ROAMAX_DATA", str(folder))
     problem = PAPER["cifar10"]
     assert (problem.burn_in, problem.thinning, problem.draws) == (100 * 320, 50 * 320, 100)
     assert problem.hyper["cSGMCMC"]["epsilon_squared"] == 1e-6
     assert PAPER["tiny_imagenet"].draws == 10
+    # The paper's step sizes are for weights of its output scale.
+    settings = method("L2E", problem, TINY["fashion_mnist"].task.build(), problem.hyper["L2E"]).sampler.settings
+    weights = pretrained.load("l2e-paper")
+    assert settings["step_size"] == pytest.approx(2e-5**0.5) != weights.card["step_size"]
+    assert (settings["friction"], settings["weights"]) == (0.05, _network.checksum(weights.meta_params))
 
 
 def test_a_long_run_has_300_epochs_the_papers_settings_and_members_that_share_its_steps():
