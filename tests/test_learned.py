@@ -645,7 +645,7 @@ def test_weights_that_act_as_an_optimiser_warn_of_a_problem_far_from_their_card(
             build(image_like, weights, **settings)
             assert not said
             build(with_gap(), weights, **settings)
-        narrow = name in ("kinetic-l2e-paper", "l2e", "l2e-ce", "l2e-small")
+        narrow = name in ("kinetic-l2e-paper", "l2e", "l2e-ce", "l2e-paper", "l2e-small")
         assert [(w.category, w.filename) for w in said] == [(CardWarning, __file__)] * narrow
     with pytest.warns(CardWarning, match=r"^85 examples and regression: .* 'l2e' \(classification with 50,000 "):
         roamax.l2e(with_gap())

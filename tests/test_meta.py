@@ -688,7 +688,9 @@ def test_presets_survive_json_and_fit_their_tasks(name):
 
 
 TRAINING = Path(__file__).parents[1] / "training"
-SHIPPED = ["kinetic-l2e", "kinetic-l2e-paper", "l2e", "l2e-ce", "l2e-small", "meta-sgmcmc", "precond-l2e"]
+SHIPPED = [
+    "kinetic-l2e", "kinetic-l2e-paper", "l2e", "l2e-ce", "l2e-paper", "l2e-small", "meta-sgmcmc", "precond-l2e",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SHIPPED)
