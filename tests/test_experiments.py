@@ -461,6 +461,8 @@ def test_transfer_says_where_l2e_stands():
     assert said[1] == "Data that L2E had not seen: IMDB; 1-D regression."
     assert said[2].endswith(" networks: MNIST, MLP (as mnist-half); 1-D regression (as regression_1d).")
     assert said[3] == "Data that roam had not seen: IMDB."
+    # Longer runs have other weights of L2E, trained on more networks.
+    assert " networks: Fashion-MNIST " in next(transfer.seen(Lab("long", Path()), [LONG["fashion_mnist"]]))
 
 
 def test_a_task_at_several_lengths_has_its_curves():

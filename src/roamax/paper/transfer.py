@@ -116,22 +116,30 @@ def _barriers(chain: Chain) -> Record:
 def seen(lab: Lab, problems: Sequence[Problem]) -> Iterator[str]:
     """Yield sentences on the data sets of these problems that meta-training saw, by the word of the cards."""
     for name in SHIPPED:
-        try:
-            card = pretrained.resolve(str(lab.weights.get(name, name.lower())), name.lower()).card
-        except InputError:
-            continue
-        kinds = {data.partition("-")[0]: data for data in card.get("data", ())}
-        # Data with a gap are drawn from the same function.
-        labels = {problem.label: kinds.get(problem.task.data.removesuffix("_gap")) for problem in problems}
-        inside = [f"{label} (as {kind})" for label, kind in labels.items() if kind]
-        outside = [label for label, kind in labels.items() if not kind]
-        if inside:
-            networks = card.get("architectures", ())
-            which = networks[0] if len(networks) == 1 else f"{len(networks)} networks"
-            yield f"Data that {name} saw in its meta-training, with {which}: {'; '.join(inside)}."
-        if outside:
-            yield f"Data that {name} had not seen: {'; '.join(outside)}."
+        groups: dict[str, list[Problem]] = {}
+        for problem in problems:
+            groups.setdefault(lab.weights_of(problem, name), []).append(problem)
+        for weights, group in groups.items():
+            yield from _seen(name, weights, group)
     yield "The constants of roam were chosen by hand on validation data of MNIST and Fashion-MNIST."
+
+
+def _seen(name: str, weights: str, problems: Sequence[Problem]) -> Iterator[str]:
+    try:
+        card = pretrained.resolve(weights, name.lower()).card
+    except InputError:
+        return
+    kinds = {data.partition("-")[0]: data for data in card.get("data", ())}
+    # Data with a gap are drawn from the same function.
+    labels = {problem.label: kinds.get(problem.task.data.removesuffix("_gap")) for problem in problems}
+    inside = [f"{label} (as {kind})" for label, kind in labels.items() if kind]
+    outside = [label for label, kind in labels.items() if not kind]
+    if inside:
+        networks = card.get("architectures", ())
+        which = networks[0] if len(networks) == 1 else f"{len(networks)} networks"
+        yield f"Data that {name} saw in its meta-training, with {which}: {'; '.join(inside)}."
+    if outside:
+        yield f"Data that {name} had not seen: {'; '.join(outside)}."
 
 
 def standing(rows: Rows) -> Iterator[str]:

@@ -27,6 +27,7 @@ def run(lab: Lab) -> Findings:
     """Measure |theta_{t+1} - theta_t|^2 and training NLL on the installed CIFARs; draw the contours of L2E."""
     records: dict[tuple[str, str], landscape.StepNorms] = {}
     rows: dict[tuple[str, str], dict[str, Value]] = {}
+    weights: str | None = None
     for problem in lab.problems("cifar10", "cifar100"):
         # One member, so that training goes from beginning to end, like the run of a sampler.
         problem = problem.in_parts(members=1)
@@ -35,9 +36,11 @@ def run(lab: Lab) -> Findings:
             records[problem.label, method.name] = record
             cycle = method.sampler.settings.get("cycle_length", 1)
             rows[problem.label, method.name] = _early_and_late(np.asarray(record.squared_norm), cycle)
+            if method.name == "L2E":
+                weights = lab.weights_of(problem, "L2E")
     figures = {"steps": _steps(records)} if records else {}
-    if any(name == "L2E" for _, name in records):
-        figures["contours"] = _contours(landscape.network_contours(lab.weights.get("L2E", "l2e")))
+    if weights is not None:
+        figures["contours"] = _contours(landscape.network_contours(weights))
     columns = ("early", "late", "late / early")
     table = Comparison("Squared length of a step", ("Data set", "Method"), columns, rows, digits=5)
     return Findings({"steps": table}, figures, claims=claims(rows), seeds=1)

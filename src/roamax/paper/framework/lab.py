@@ -83,6 +83,10 @@ class Lab:
         own: Hyper = {"weights": str(self.weights[name].absolute())} if name in self.weights else {}
         return Setup(problem, name, {**problem.hyper.get(name, {}), **own, **changed})
 
+    def weights_of(self, problem: Problem, name: str) -> str:
+        """Return the weights of a learned method on a problem, as `pretrained.resolve` takes them."""
+        return self.setup(problem, name).hyper.get("weights", "pretrained")
+
     def look(self, of_chain: Callable[[Chain], Any], setups: Sequence[Setup]) -> list[list[Any]]:
         """Call a function on the chains of each setup, which are run unless they exist.
 
