@@ -1,5 +1,7 @@
 """Roam: an exploration that may be learned, and a sampling part that is SGHMC."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -260,6 +262,16 @@ def test_an_average_takes_the_place_of_the_cosine_where_exploration_is_without_n
     # A chain that can settle explores with noise, and averages nothing.
     still, plain = (roam_family(cycle_length=4000, averaging=part).bind(None, quartic_posterior()) for part in (1, 0))
     jax.tree.map(np.testing.assert_array_equal, *(run(one, random_tree(6), 3).position for one in (still, plain)))
+
+
+@pytest.mark.parametrize(("num_data", "averaging"), [(55, 0.3), (56, 0.0)])
+def test_by_default_a_network_with_more_parameters_than_examples_is_averaged(num_data, averaging):
+    posterior = dataclasses.replace(quartic_posterior(), num_data=num_data)
+    settings = {"cycle_length": 20, "temperature": 0.0}
+    samplers = [roam_family(**settings, **more).bind(None, posterior) for more in ({}, {"averaging": averaging})]
+    by_default, given = (run(sampler, random_tree(6), 18) for sampler in samplers)
+    jax.tree.map(np.testing.assert_array_equal, by_default, given)
+    assert (by_default.average is not None) == (averaging > 0)
 
 
 @pytest.mark.parametrize("averaging", [0.0, 0.4])

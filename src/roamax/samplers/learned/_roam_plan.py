@@ -22,8 +22,9 @@ REFERENCE_SIZE, SIZE_POWER = 30_000, 0.25
 """The number of parameters at which the factor of all steps is 1, and how fast it falls with that number."""
 WARM_START = 0.5
 """Cycles after the first start from this fraction of the peak."""
-AVERAGED_AT = 0.3
-"""Positions are averaged where steps have this fraction of the peak."""
+AVERAGED_PART, AVERAGED_AT = 0.3, 0.3
+"""The last part of an exploration whose positions are averaged by default, if any, and the fraction of the peak that
+steps have there."""
 LARGEST_RATE = 0.2
 """A step of an exploration with noise relaxes at most this fraction of the way to equilibrium."""
 NOISE_OF_BATCHES = 0.2

@@ -13,7 +13,17 @@ from roamax.posterior import Posterior
 from roamax.samplers.learned import _network
 from roamax.samplers.learned._flat import flattened, rms
 from roamax.samplers.learned._groups import SHRINK
-from roamax.samplers.learned._roam_plan import AVERAGED_AT, SMALLEST, WIDTHS, Clock, Plan, Sizes, Tensor, plans
+from roamax.samplers.learned._roam_plan import (
+    AVERAGED_AT,
+    AVERAGED_PART,
+    SMALLEST,
+    WIDTHS,
+    Clock,
+    Plan,
+    Sizes,
+    Tensor,
+    plans,
+)
 from roamax.schedules import Cycle, as_schedule, describe
 from roamax.types import Batch, Info, Key, LearnedSampler, MetaParams, Params, Sampler, Scalar, Weights
 
@@ -46,7 +56,7 @@ def roam(
     temperature: Scalar = 1.0,
     draws_per_cycle: int = 1,
     cycles_per_start: int | None = None,
-    averaging: float = 0.0,
+    averaging: float | None = None,
 ) -> Sampler:
     """Return SGHMC with a diagonal preconditioner, in cycles that first explore and then sample, without a step size.
 
@@ -83,8 +93,8 @@ def roam(
     needs no new starts and makes none.
 
     With `averaging`, the cosine of an exploration without noise ends before its last part, at 0.3 of the peak, where l
-    stays, and the sampling part starts from the average of the positions in that part (Izmailov et al., 2018). That
-    suits long runs of wide networks, which a cosine to 0 lets overfit, and not deep ones: choose it on validation data.
+    stays, and the sampling part starts from the average of the positions in that part (Izmailov et al., 2018). By
+    default, so does a network with more parameters than there are examples, which a cosine to 0 lets overfit.
 
     Guarantee: that of SGHMC within the sampling part of a cycle, once it has reached equilibrium. The short cycles of a
     large network do not reach it, and their draws are then those of a snapshot ensemble.
@@ -97,7 +107,8 @@ def roam(
         temperature: T; 1 samples the posterior.
         draws_per_cycle: The number of draws, spread evenly over the sampling part of a cycle; the last is at its end.
         cycles_per_start: The number of cycles after which the chain starts anew; None is never.
-        averaging: The fraction of an exploration whose positions are averaged, such as 0.3; 0 follows the cosine.
+        averaging: The fraction of an exploration whose positions are averaged; 0 follows the cosine. None is 0.3 if
+            there are more parameters than examples, and 0 otherwise.
 
     Returns:
         The sampler.
@@ -123,7 +134,7 @@ def roam_family(
     temperature: Scalar = 1.0,
     draws_per_cycle: int = 1,
     cycles_per_start: int | None = None,
-    averaging: float = 0.0,
+    averaging: float | None = None,
 ) -> LearnedSampler:
     """Return the family of `roam` samplers, indexed by their weights, for meta-training.
 
@@ -143,25 +154,31 @@ def roam_family(
     check(explored > 0, "exploration_ratio", "leave at least one step of a cycle to explore", exploration_ratio)
     cycles_per_start = None if cycles_per_start is None else whole(cycles_per_start, "cycles_per_start")
     temperature_at = as_schedule(temperature, "temperature", positive=False)
-    averaged = math.ceil(finite(averaging, "averaging", least=0, most=1) * explored)
+    if averaging is not None:
+        finite(averaging, "averaging", least=0, most=1)
     cold = not callable(temperature) and float(temperature) == 0
 
     def bind(meta_params: MetaParams | None, posterior: Posterior) -> Sampler:
         if meta_params is not None:
             _network.check_mlp(meta_params, WIDTHS, "meta_params")
 
+        def averaged_steps(position: Params) -> int:
+            by_default = AVERAGED_PART if trees.size(position) > posterior.num_data else 0.0
+            return math.ceil((by_default if averaging is None else averaging) * explored)
+
         def init(key: Key, position: Params) -> RoamState:
             zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, _wide(leaf)), position)
             leaves = jax.tree.leaves(zeros)
             dtype = jnp.result_type(*leaves)
             origin = jnp.stack([_mean_and_deviation(leaf.astype(dtype)) for leaf in jax.tree.leaves(position)])
-            by_tensor, average = jnp.zeros((len(leaves),), dtype), zeros if averaged else None
+            by_tensor, average = jnp.zeros((len(leaves),), dtype), zeros if averaged_steps(position) else None
             return RoamState(position, zeros, zeros, by_tensor, by_tensor, origin, average, jnp.zeros((), jnp.int32))
 
         def step(key: Key, state: RoamState, batch: Batch) -> tuple[RoamState, Info]:
             batch_size, place = trees.leading_length(batch, "batch"), state.step % cycle_length
             sizes = Sizes(posterior.num_data, batch_size, trees.size(state.position), cycle_length)
             explores, cycles = cycle.explores(state.step), state.step // cycle_length
+            averaged = averaged_steps(state.position)
             if cycles_per_start is not None and sizes.heat == 0:
                 cycles = cycles % cycles_per_start
                 anew = (place == 0) & (cycles == 0) & (state.step > 0)
@@ -197,7 +214,7 @@ def roam_family(
             "draws_per_cycle": draws_per_cycle,
             "cycles_per_start": cycles_per_start,
             # Run folders of before `averaging` have none, and those of before `averaged_at` averaged at the peak.
-            **({"averaging": averaging, "averaged_at": AVERAGED_AT} if averaged else {}),
+            **({"averaging": averaging, "averaged_at": AVERAGED_AT} if averaging != 0 else {}),
             "weights": None if meta_params is None else _network.checksum(meta_params),
         }
         return Sampler(init, step, cycle.ends_in_draw, settings, posterior=posterior)
