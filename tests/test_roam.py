@@ -18,7 +18,7 @@ from roamax.paper.framework.problems import CPU
 from roamax.samplers.learned import _flat, _kernel, _network
 from roamax.samplers.learned import _roam_plan as module
 from roamax.samplers.learned._roam_plan import WIDTHS
-from roamax.samplers.registry import RECORDS
+from roamax.samplers.registry import RECORDS, Run
 from roamax.sampling.named import named_sampler
 
 NUM_DATA = 50
@@ -317,7 +317,7 @@ def test_settings_are_checked(settings, words):
 def test_the_default_has_the_weights_that_ship_and_weights_may_come_from_a_file(tmp_path):
     shipped = _network.checksum(roamax.pretrained.load("roam").meta_params)
     assert roam(quartic_posterior(), cycle_length=10).settings["weights"] == shipped
-    assert named_sampler("roam", quartic_posterior(), num_steps=400, num_samples=4).settings["weights"] == shipped
+    assert by_name(400, 4).settings["weights"] == shipped
     assert roam(quartic_posterior(), None, cycle_length=10).settings["weights"] is None
     weights, path = random_weights(), tmp_path / "weights.safetensors"
     named = {name.replace("/", "."): np.asarray(leaf) for name, leaf in trees.named_leaves(weights).items()}
@@ -327,30 +327,46 @@ def test_the_default_has_the_weights_that_ship_and_weights_may_come_from_a_file(
     assert given["weights"] is not None
 
 
+def by_name(num_steps, num_samples, num_data=NUM_DATA, **more):
+    posterior = dataclasses.replace(quartic_posterior(), num_data=num_data)
+    more["init"] = lambda key: random_tree(0)
+    return named_sampler("roam", posterior, num_steps=num_steps, num_samples=num_samples, **more)
+
+
 def test_nothing_has_to_be_chosen_by_name():
     # As many cycles as can have 2,000 steps each, and as many draws as were asked for.
     for steps, length, draws in ((400, 400, 10), (2_000, 2_000, 10), (10_000, 2_000, 2), (50_000, 5_000, 1)):
-        sampler = named_sampler("roam", quartic_posterior(), num_steps=steps, num_samples=10)
+        sampler = by_name(steps, 10)
         assert (sampler.settings["cycle_length"], sampler.settings["draws_per_cycle"]) == (length, draws)
         kept = [step for step in range(1, steps + 1) if sampler.collect(step)]
         assert (len(kept), kept[-1]) == (10, steps)
     for steps in (1, 8, 12, 20):  # However few steps there are, a cycle explores and samples.
-        assert named_sampler("roam", quartic_posterior(), num_steps=steps, num_samples=4).collect is not None
+        assert by_name(steps, 4).collect is not None
     with pytest.raises(InputError, match="`learning_rate` must not be given for roam"):
-        named_sampler("roam", quartic_posterior(), num_steps=400, num_samples=4, learning_rate=0.1)
+        by_name(400, 4, learning_rate=0.1)
+    # With more data this chain does not reach equilibrium, and starts anew.
+    assert by_name(50_000, 10, 5_000, batch_size=50).settings["cycles_per_start"] == 1
+    assert by_name(50_000, 10, 5_000, batch_size=50, options={"cycle_length": 100}).settings["cycles_per_start"] is None
 
 
-def test_a_long_run_by_name_has_at_most_a_start_per_draw_and_a_short_one_one():
-    cycles = RECORDS["roam"].cycles
-    assert cycles(50_000, 10) == {"cycle_length": 5000, "cycles_per_start": 1}
-    assert cycles(192_000, 10) == {"cycle_length": 19_200, "cycles_per_start": 1}
-    assert cycles(10_000, 10) == {"cycle_length": 2000, "draws_per_cycle": 2, "cycles_per_start": 3}
-    assert cycles(8_000, 10) == {"cycle_length": 4000, "draws_per_cycle": 5}
-    assert "cycles_per_start" not in RECORDS["cyclical"].cycles(50_000, 10)
-    run = {"num_steps": 50_000, "num_samples": 10}
-    assert named_sampler("roam", quartic_posterior(), **run).settings["cycles_per_start"] == 1
-    shorter = named_sampler("roam", quartic_posterior(), **run, options={"cycle_length": 100})
-    assert shorter.settings["cycles_per_start"] is None
+def test_a_start_by_name_lasts_ten_epochs_and_there_is_at_most_one_per_draw():
+    def cycles(num_steps, num_data, name="roam", batch_size=128, parameters=90_000, regression=False):
+        return RECORDS[name].cycles(Run(num_steps, 10, num_data, batch_size, parameters, regression))
+
+    one = {"cycle_length": 5000, "cycles_per_start": 1}
+    assert cycles(50_000, 50_000) == one
+    assert cycles(192_000, 50_000) == {"cycle_length": 19_200, "cycles_per_start": 1}
+    # Two starts of 3,906 steps fit into 10,000.
+    assert cycles(10_000, 50_000) == {"cycle_length": 2000, "draws_per_cycle": 2, "cycles_per_start": 3}
+    assert cycles(7_000, 50_000) == {"cycle_length": 3500, "draws_per_cycle": 5}
+    # Ten epochs of 12,800 examples are 1,000 steps; a start takes 400 at least, in regression 1,000, and 5,000 at most.
+    assert cycles(10_000, 12_800) == {"cycle_length": 1000, "cycles_per_start": 1}
+    assert cycles(2_000, 500) == {"cycle_length": 400, "draws_per_cycle": 2, "cycles_per_start": 1}
+    assert cycles(2_000, 500, regression=True) == {"cycle_length": 1000, "draws_per_cycle": 5, "cycles_per_start": 1}
+    assert cycles(10_000, 10**6) == {"cycle_length": 2000, "draws_per_cycle": 2, "cycles_per_start": 3}
+    assert "cycles_per_start" not in cycles(50_000, 50_000, "cyclical")
+    # A chain that reaches equilibrium in long cycles has them.
+    assert cycles(10_000, 500, parameters=15) == {"cycle_length": 2000, "draws_per_cycle": 2}
 
 
 def test_it_is_a_method_of_experiments_in_whole_cycles():
@@ -359,7 +375,7 @@ def test_it_is_a_method_of_experiments_in_whole_cycles():
     assert problem.steps % made.sampler.settings["cycle_length"] == 0
     cycles = made.num_samples // made.sampler.settings["draws_per_cycle"]
     assert made.burn_in + cycles * made.sampler.settings["cycle_length"] == problem.steps
-    assert made.sampler.settings["cycle_length"] >= min(2_000, problem.steps)
+    assert made.sampler.settings["cycle_length"] == min(400, problem.steps)
     assert made.sampler.settings["weights"] is not None
 
 

@@ -80,8 +80,8 @@ def _method(task: Task, record: Record) -> Method:
     options = dict(TUNED.get(record.name, {}))
     rate = options.pop("learning_rate", None)
     sampler = named_sampler(
-        record.name, task.posterior, num_steps=STEPS, num_samples=draws, init=task.init, learning_rate=rate,
-        options=options,
+        record.name, task.posterior, num_steps=STEPS, num_samples=draws, init=task.init, batch_size=size,
+        learning_rate=rate, options=options,
     )  # fmt: skip
     if not record.full_batch:
         return Method(record.label, sampler, draws, **draw_options(record.name, STEPS // 2, STEPS // 2 // DRAWS, size))

@@ -98,8 +98,8 @@ def sample(
     tempered = {} if temperature is None else {"temperature": temperature}
     chosen = named_sampler(
         sampler, task.posterior, num_steps=burn_in + PLANNED * thinning, num_samples=PLANNED, init=task.init,
-        regression=task.is_regression, learning_rate=lr, momentum_decay=momentum_decay, argument="lr",
-        options={**tempered, **parse_pairs(settings, "settings")},
+        batch_size=batch_size, regression=task.is_regression, learning_rate=lr, momentum_decay=momentum_decay,
+        argument="lr", options={**tempered, **parse_pairs(settings, "settings")},
     )  # fmt: skip
     show = False if quiet or json else None
     begun = time.monotonic()

@@ -52,6 +52,19 @@ class Terms(NamedTuple):
     """A function that draws an initial position from a key."""
 
 
+class Run(NamedTuple):
+    """The facts that the cycles of a run are chosen by."""
+
+    num_steps: int
+    num_draws: int
+    """The draws that the cycles make together."""
+    num_data: int
+    batch_size: int
+    parameters: int
+    """The number of parameters."""
+    regression: bool = False
+
+
 def langevin(terms: Terms) -> dict[str, Any]:
     """Return the settings for a sampler without momentum."""
     return {"step_size": terms.learning_rate / terms.num_data}
@@ -62,6 +75,22 @@ def with_momentum(terms: Terms) -> dict[str, Any]:
     from roamax.schedules import from_learning_rate
 
     return {**from_learning_rate(terms.learning_rate, terms.momentum_decay, terms.num_data)}
+
+
+EPOCHS_PER_START = 10
+"""The passes through the data of a start of `roam`: in more of them networks overfit (training/roam.md, section 29)."""
+STEPS_PER_START = {False: (400, 5000), True: (1000, 5000)}
+"""The fewest and the most steps of a start of `roam`, in classification and in regression."""
+
+
+def _start_of_roam(run: Run, cycle_length: int) -> int:
+    """Return the steps of a start; all, if the chain reaches equilibrium in cycles of the given length."""
+    from roamax.samplers.learned._roam_plan import Sizes
+
+    if Sizes(run.num_data, run.batch_size, run.parameters, cycle_length).heat > 0:
+        return run.num_steps
+    fewest, most = STEPS_PER_START[run.regression]
+    return min(most, max(fewest, EPOCHS_PER_START * run.num_data // run.batch_size))
 
 
 def _by_members(terms: Terms) -> dict[str, Any]:
@@ -92,8 +121,9 @@ class Record(NamedTuple):
     `cycle_length`."""
     shortest_cycle: int = 1
     """The steps below which fewer and longer cycles with several draws each are better than one draw per cycle."""
-    shortest_start: int | None = None
-    """The steps below which a run does not start anew; None if it never does. It then takes `cycles_per_start`."""
+    shortest_start: Callable[[Run, int], int] | None = None
+    """The fewest steps after which a run in cycles of a given length starts anew; None if it never does. Otherwise it
+    takes `cycles_per_start`."""
     full_batch: bool = False
     """Whether each step needs all data."""
     family: str | None = None
@@ -117,31 +147,38 @@ class Record(NamedTuple):
             raise InputError(f"`sampler` must be a learned one; got {self.name!r}.")
         return getattr(importlib.import_module(self.module), self.family)
 
-    def cycles(self, num_steps: int, num_draws: int) -> dict[str, int]:
+    def cycles(self, run: Run) -> dict[str, int]:
         """Return settings for a run in cycles: one draw per cycle, more if cycles would be shorter than the shortest.
 
         Args:
-            num_steps: The length of the run, of which the cycles take as much as they can.
-            num_draws: The draws that the cycles make together.
+            run: The run, of whose steps the cycles take as many as they can.
 
         Returns:
             `cycle_length`, `draws_per_cycle` if that is not 1, and `cycles_per_start` if the run is long enough for
             several starts, of which there is at most one per draw.
         """
-        divisors = [draws for draws in range(1, num_draws + 1) if num_draws % draws == 0]
-        choices = [(draws, num_steps // (num_draws // draws)) for draws in divisors]
-        # The last tenth of a cycle is what draws come from.
-        roomy = [(draws, length) for draws, length in choices if draws == 1 or draws <= length // 10]
-        draws, length = next((choice for choice in roomy if choice[1] >= self.shortest_cycle), roomy[-1])
+        draws, length = _cycle(run, self.shortest_cycle)
+        start = run.num_steps if self.shortest_start is None else self.shortest_start(run, length)
+        if start < length:
+            draws, length = _cycle(run, start)
         # With fewer than five steps, a cycle whose last tenth samples would not sample at all.
         found = {"cycle_length": max(5, length)} | ({"draws_per_cycle": draws} if draws > 1 else {})
-        starts = 1 if self.shortest_start is None else num_steps // self.shortest_start
-        cycles = num_draws // draws
+        starts = run.num_steps // start
+        cycles = run.num_draws // draws
         return found | ({"cycles_per_start": -(-cycles // starts)} if starts > 1 else {})
 
     def learning_rate(self, regression: bool) -> float | None:
         """Return the default learning rate, or None if it does not take one."""
         return None if self.learning_rates is None else self.learning_rates[regression]
+
+
+def _cycle(run: Run, shortest: int) -> tuple[int, int]:
+    """Return the draws of a cycle and its length, which is at least the shortest if the run is long enough."""
+    divisors = [draws for draws in range(1, run.num_draws + 1) if run.num_draws % draws == 0]
+    choices = [(draws, run.num_steps // (run.num_draws // draws)) for draws in divisors]
+    # The last tenth of a cycle is what draws come from.
+    roomy = [(draws, length) for draws, length in choices if draws == 1 or draws <= length // 10]
+    return next((choice for choice in roomy if choice[1] >= shortest), roomy[-1])
 
 
 # A Gaussian likelihood becomes steep as its scale is learned: learning rates that suit cross-entropy diverge on it.
@@ -184,7 +221,7 @@ RECORDS: dict[str, Record] = {
         Record("meta_sgmcmc", "roamax.samplers.learned.meta_sgmcmc", "Meta-SGMCMC", "the method of Gong et al.",
                family="meta_sgmcmc_family", in_demo=False),
         Record("roam", "roamax.samplers.learned.roam", "roam", "preconditioned SGHMC in cycles, nothing to tune",
-               draws="cycle", shortest_cycle=2000, shortest_start=5000, family="roam_family"),
+               draws="cycle", shortest_cycle=2000, shortest_start=_start_of_roam, family="roam_family"),
     )
 }  # fmt: skip
 

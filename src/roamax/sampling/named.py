@@ -6,11 +6,14 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any
 
+import jax
+
 from roamax import pretrained
 from roamax.errors import InputError, finite, flag, nearest, shown, whole
+from roamax.numerics import trees
 from roamax.posterior import Posterior
 from roamax.samplers import registry
-from roamax.samplers.registry import Record, Terms
+from roamax.samplers.registry import Record, Run, Terms
 from roamax.types import Key, Params, Sampler
 
 
@@ -26,7 +29,8 @@ def named_sampler(
     *,
     num_steps: int,
     num_samples: int,
-    init: Callable[[Key], Params] | None = None,
+    init: Callable[[Key], Params],
+    batch_size: int | None = None,
     regression: bool = False,
     learning_rate: float | None = None,
     momentum_decay: float = 0.1,
@@ -43,7 +47,8 @@ def named_sampler(
         posterior: The posterior to sample.
         num_steps: The length of the run.
         num_samples: Draws per chain.
-        init: A function of a key that returns an initial position, for members of an ensemble.
+        init: A function of a key that returns an initial position.
+        batch_size: Examples per minibatch; None is all.
         regression: Whether the defaults are those of a Gaussian likelihood.
         learning_rate: A learning rate on the mean loss; None for the sampler's default.
         momentum_decay: One minus the momentum.
@@ -55,7 +60,11 @@ def named_sampler(
     _check_options(name, options, inspect.signature(record.load()).parameters)
     default = record.learning_rate(regression)
     steps_per_draw = num_steps // num_samples
-    derived: dict[str, Any] = record.cycles(num_steps, num_samples) if record.draws == "cycle" else {}
+    derived: dict[str, Any] = {}
+    if record.draws == "cycle":
+        parameters = trees.size(jax.eval_shape(init, jax.random.key(0)))
+        num_data = posterior.num_data
+        derived |= record.cycles(Run(num_steps, num_samples, num_data, batch_size or num_data, parameters, regression))
     if "cycle_length" in options:  # Starts were counted in cycles of another length.
         derived.pop("cycles_per_start", None)
     if default is not None:

@@ -117,7 +117,7 @@ def build_sampler(
         return _from_function(sampler, posterior)
     own = dict(options)
     rate = own.pop("learning_rate", None)
-    arguments = (sampler, posterior, task.init, task.is_regression, num_steps, num_samples, rate)
+    arguments = (sampler, posterior, task.init, task.batch_size, task.is_regression, num_steps, num_samples, rate)
     chosen = tuple(sorted(own.items()))
     try:
         hash(chosen)
@@ -157,6 +157,7 @@ def _by_name(
     name: str,
     posterior: Posterior,
     init: Callable[[Key], Params],
+    batch_size: int,
     regression: bool,
     num_steps: int,
     num_samples: int,
@@ -169,6 +170,7 @@ def _by_name(
         num_steps=num_steps,
         num_samples=num_samples,
         init=init,
+        batch_size=batch_size,
         regression=regression,
         learning_rate=learning_rate,
         options=dict(options),

@@ -12,15 +12,18 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax
+
 from roamax import pretrained, priors
 from roamax.errors import InputError, lookup
 from roamax.evaluation.compare import Method
+from roamax.numerics import trees
 from roamax.paper.framework.problems import Hyper, Problem
 from roamax.paper.framework.swag import swag
 from roamax.posterior import Posterior
 from roamax.samplers.ensemble import ensemble
 from roamax.samplers.learned.l2e import DEFAULTS
-from roamax.samplers.registry import RECORDS, Record, Terms
+from roamax.samplers.registry import RECORDS, Record, Run, Terms
 from roamax.sampling.draws import Draws
 from roamax.sampling.shared import Kind, shared
 from roamax.schedules import CosineToConstant
@@ -176,7 +179,7 @@ def _in_cycles(name: str, problem: Problem, task: Task, hyper: Hyper, record: Re
     settings: dict[str, Any] = {"temperature": hyper.get("temperature", 1.0)}
     make = record.load() if record.family is None else _with_weights(record, "pretrained")
     if record.learning_rates is None:
-        cycles, draws = _cycles_of(record, problem, hyper.get("starts"))
+        cycles, draws = _cycles_of(record, problem, task, hyper.get("starts"))
         settings |= cycles
         settings |= {"averaging": hyper["averaging"]} if "averaging" in hyper else {}
         kept = draws // settings.get("draws_per_cycle", 1)
@@ -198,12 +201,14 @@ def _in_cycles(name: str, problem: Problem, task: Task, hyper: Hyper, record: Re
     return Method(name, sampler, draws, burn_in, batch_size=task.batch_size)
 
 
-def _cycles_of(record: Record, problem: Problem, starts: int | None) -> tuple[dict[str, int], int]:
+def _cycles_of(record: Record, problem: Problem, task: Task, starts: int | None) -> tuple[dict[str, int], int]:
     """Return the settings of a run with so many starts, or with those of the sampler by name, and its draws."""
+    parameters = trees.size(jax.eval_shape(task.init, jax.random.key(0)))
+    facts = task.posterior.num_data, task.batch_size, parameters, task.is_regression
     if starts is None:
-        return record.cycles(problem.steps, problem.draws), problem.draws
+        return record.cycles(Run(problem.steps, problem.draws, *facts)), problem.draws
     draws = max(1, problem.draws // starts)
-    settings = record.cycles(problem.steps // starts, draws)
+    settings = record._replace(shortest_start=None).cycles(Run(problem.steps // starts, draws, *facts))
     return settings | {"cycles_per_start": draws // settings.get("draws_per_cycle", 1)}, draws * starts
 
 
