@@ -18,7 +18,9 @@ from roamax.paper.framework.results import Findings
 from roamax.paper.framework.search import AXES, is_tuned, search
 from roamax.report.figures import legend, log_ticks, new_figure
 
-PROBLEMS = ("cifar10", "cifar10_cnn", "fashion_mnist", "mnist_mlp", "cifar10_wide", "imdb", "regression")
+PROBLEMS = (
+    "cifar10", "cifar10_cnn", "fashion_mnist", "fashion_few", "mnist_mlp", "cifar10_wide", "imdb", "regression",
+)  # fmt: skip
 SHIPPED = ("L2E", "roam")
 OURS = (*SHIPPED, L2E_TUNED, ROAM_TUNED)
 METHODS = (*OURS, *(name for name in AXES if name not in OURS))

@@ -168,6 +168,9 @@ _FEW = 300, 10, 100, 4
 _IMDB = TaskSpec("imdb", "cnn_lstm", {"embedding": 32}, train_size=20480, test_size=2000, batch_size=32)
 CPU = {
     "fashion_mnist": _cpu("Fashion-MNIST", TaskSpec("fashion_mnist", "cnn_fashion", train_size=40960), "fashion_mnist"),
+    "fashion_few": _cpu(
+        "Fashion-MNIST, 2,000 images", TaskSpec("fashion_mnist", "cnn_fashion", train_size=2000), "fashion_few"
+    ),
     "cifar10": _cpu("CIFAR-10", _halved("cifar10", "resnet8_frn", 64), "cifar10", _FEW),
     "cifar100": _cpu("CIFAR-100", _halved("cifar100", "resnet8_frn", 64), "cifar10", _FEW),
     "tiny_imagenet": _cpu("Tiny-ImageNet", _halved("tiny_imagenet", "resnet8_frn", 64), "cifar10", _FEW),
