@@ -377,11 +377,11 @@ def test_the_papers_scale_has_the_papers_numbers(folder, monkeypatch):
     assert (problem.burn_in, problem.thinning, problem.draws) == (100 * 320, 50 * 320, 100)
     assert problem.hyper["cSGMCMC"]["epsilon_squared"] == 1e-6
     assert PAPER["tiny_imagenet"].draws == 10
-    # The paper's step sizes are for weights of its output scale.
+    # L2E has the weights that were trained as the paper says, with their own step.
     settings = method("L2E", problem, TINY["fashion_mnist"].task.build(), problem.hyper["L2E"]).sampler.settings
     weights = pretrained.load("l2e-paper")
-    assert settings["step_size"] == pytest.approx(2e-5**0.5) != weights.card["step_size"]
-    assert (settings["friction"], settings["weights"]) == (0.05, _network.checksum(weights.meta_params))
+    assert (settings["step_size"], settings["friction"]) == (weights.card["step_size"], 0.05)
+    assert settings["weights"] == _network.checksum(weights.meta_params)
 
 
 def test_a_long_run_has_300_epochs_the_papers_settings_and_members_that_share_its_steps():

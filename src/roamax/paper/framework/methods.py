@@ -22,7 +22,6 @@ from roamax.paper.framework.problems import Hyper, Problem
 from roamax.paper.framework.swag import swag
 from roamax.posterior import Posterior
 from roamax.samplers.ensemble import ensemble
-from roamax.samplers.learned.l2e import DEFAULTS
 from roamax.samplers.registry import RECORDS, Record, Run, Terms
 from roamax.sampling.draws import Draws
 from roamax.sampling.shared import Kind, shared
@@ -217,12 +216,9 @@ def _learned(name: str, problem: Problem, task: Task, hyper: Hyper) -> Method:
     if "weights" not in hyper and weights not in pretrained.names():
         raise InputError(f"`weights` must be given for {name}, for this version ships none.")
     source = hyper.get("weights", weights)
-    weights = pretrained.resolve(source, record.name)
     options: dict[str, Any] = {"temperature": hyper.get("temperature", 1.0)}
-    # Step sizes for one output scale do not apply to weights of another, which have theirs on their card.
-    if hyper.get("output_scale") in (None, weights.card.get("output_scale", DEFAULTS["output_scale"])):
-        options |= {"step_size": math.sqrt(hyper["epsilon_squared"])} if "epsilon_squared" in hyper else {}
-        options |= {"friction": hyper["momentum_decay"]} if "momentum_decay" in hyper else {}
+    options |= {"step_size": math.sqrt(hyper["epsilon_squared"])} if "epsilon_squared" in hyper else {}
+    options |= {"friction": hyper["momentum_decay"]} if "momentum_decay" in hyper else {}
     # A file may change, weights that ship do not.
     make = (_with_weights if source in pretrained.names() else _with_weights.__wrapped__)(record, source)
     sampler = _sampler(make, problem, task, hyper, options)

@@ -80,8 +80,8 @@ except for KLD, and apart from HMC, which is a reference.
 DE is a deep ensemble, cSGMCMC cyclical SGHMC; both are tuned to each data set on validation data, except to digits
 and in regression-1d, at the `cpu` scale: also the number of members, of cycles, and the temperature. CIFAR-100 and
 Tiny-ImageNet have the settings of CIFAR-10. L2E has two sets of weights: `l2e`, for short runs, at the `cpu` scale,
-and `l2e-paper`, trained as the paper says, with the paper's step sizes at the other two, if the settings of a result
-say so. It and its variants have otherwise one setting, that of their card, everywhere. That of `l2e` was chosen among
+and `l2e-paper`, trained as the paper says, at the other two, if the settings of a result say so. It and its variants
+have one setting, that of their card, everywhere. That of `l2e` was chosen among
 three, on validation data of digits, of small perceptrons, of MNIST with an MLP and of Fashion-MNIST with a CNN;
 CIFAR-10 with a CNN had also been looked at before the choice. HMC on CIFAR-10 is the
 published predictive distribution of a large network. ACC and NLL are those of the averaged prediction, ECE is its
