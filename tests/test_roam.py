@@ -359,10 +359,11 @@ def test_a_start_by_name_lasts_ten_epochs_and_there_is_at_most_one_per_draw():
     # Two starts of 3,906 steps fit into 10,000.
     assert cycles(10_000, 50_000) == {"cycle_length": 2000, "draws_per_cycle": 2, "cycles_per_start": 3}
     assert cycles(7_000, 50_000) == {"cycle_length": 3500, "draws_per_cycle": 5}
-    # Ten epochs of 12,800 examples are 1,000 steps; a start takes 400 at least, in regression 1,000, and 5,000 at most.
+    # Ten epochs of 12,800 examples are 1,000 steps; a start takes 200 at least, in regression 2,000, and 5,000 at most.
     assert cycles(10_000, 12_800) == {"cycle_length": 1000, "cycles_per_start": 1}
-    assert cycles(2_000, 500) == {"cycle_length": 400, "draws_per_cycle": 2, "cycles_per_start": 1}
-    assert cycles(2_000, 500, regression=True) == {"cycle_length": 1000, "draws_per_cycle": 5, "cycles_per_start": 1}
+    assert cycles(2_000, 5_000) == {"cycle_length": 400, "draws_per_cycle": 2, "cycles_per_start": 1}
+    assert cycles(1_000, 500) == {"cycle_length": 200, "draws_per_cycle": 2, "cycles_per_start": 1}
+    assert cycles(8_000, 500, regression=True) == {"cycle_length": 4000, "draws_per_cycle": 5, "cycles_per_start": 1}
     assert cycles(10_000, 10**6) == {"cycle_length": 2000, "draws_per_cycle": 2, "cycles_per_start": 3}
     assert "cycles_per_start" not in cycles(50_000, 50_000, "cyclical")
     # A chain that reaches equilibrium in long cycles has them.
@@ -375,7 +376,7 @@ def test_it_is_a_method_of_experiments_in_whole_cycles():
     assert problem.steps % made.sampler.settings["cycle_length"] == 0
     cycles = made.num_samples // made.sampler.settings["draws_per_cycle"]
     assert made.burn_in + cycles * made.sampler.settings["cycle_length"] == problem.steps
-    assert made.sampler.settings["cycle_length"] == min(400, problem.steps)
+    assert made.sampler.settings["cycle_length"] == problem.thinning + problem.burn_in // problem.draws
     assert made.sampler.settings["weights"] is not None
 
 

@@ -79,7 +79,7 @@ def with_momentum(terms: Terms) -> dict[str, Any]:
 
 EPOCHS_PER_START = 10
 """The passes through the data of a start of `roam`: in more of them networks overfit (training/roam.md, section 29)."""
-STEPS_PER_START = {False: (400, 5000), True: (1000, 5000)}
+STEPS_PER_START = {False: (200, 5000), True: (2000, 5000)}
 """The fewest and the most steps of a start of `roam`, in classification and in regression."""
 
 
