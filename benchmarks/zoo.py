@@ -178,7 +178,7 @@ class _Chain:
 
 def _sampler(task: Task, named: dict[str, Any]) -> Sampler:
     return named_sampler(**named, posterior=task.posterior, num_steps=10_000, num_samples=5, init=task.init,
-                         regression=task.is_regression)  # fmt: skip
+                         batch_size=task.batch_size, regression=task.is_regression)  # fmt: skip
 
 
 def _first_steps(task: Task, named: dict[str, Any], cache: str) -> dict[str, float]:

@@ -272,6 +272,9 @@ def test_by_default_a_network_with_more_parameters_than_examples_is_averaged(num
     by_default, given = (run(sampler, random_tree(6), 18) for sampler in samplers)
     jax.tree.map(np.testing.assert_array_equal, by_default, given)
     assert (by_default.average is not None) == (averaging > 0)
+    # A density without data cannot be overfitted.
+    density = Posterior.from_log_density(lambda params: -sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(params)))
+    assert roam_family(**settings).bind(None, density).init(jax.random.key(0), random_tree(6)).average is None
 
 
 @pytest.mark.parametrize("averaging", [0.0, 0.4])
@@ -329,7 +332,7 @@ def test_the_default_has_the_weights_that_ship_and_weights_may_come_from_a_file(
 
 def by_name(num_steps, num_samples, num_data=NUM_DATA, **more):
     posterior = dataclasses.replace(quartic_posterior(), num_data=num_data)
-    more["init"] = lambda key: random_tree(0)
+    more = {"init": lambda key: random_tree(0), "batch_size": None, **more}
     return named_sampler("roam", posterior, num_steps=num_steps, num_samples=num_samples, **more)
 
 
@@ -350,8 +353,8 @@ def test_nothing_has_to_be_chosen_by_name():
 
 
 def test_a_start_by_name_lasts_ten_epochs_and_there_is_at_most_one_per_draw():
-    def cycles(num_steps, num_data, name="roam", batch_size=128, parameters=90_000, regression=False):
-        return RECORDS[name].cycles(Run(num_steps, 10, num_data, batch_size, parameters, regression))
+    def cycles(num_steps, num_data, name="roam", draws=10, parameters=90_000, regression=False):
+        return RECORDS[name].cycles(Run(num_steps, draws, num_data, 128, parameters, regression))
 
     one = {"cycle_length": 5000, "cycles_per_start": 1}
     assert cycles(50_000, 50_000) == one
@@ -363,7 +366,13 @@ def test_a_start_by_name_lasts_ten_epochs_and_there_is_at_most_one_per_draw():
     assert cycles(10_000, 12_800) == {"cycle_length": 1000, "cycles_per_start": 1}
     assert cycles(2_000, 5_000) == {"cycle_length": 400, "draws_per_cycle": 2, "cycles_per_start": 1}
     assert cycles(1_000, 500) == {"cycle_length": 200, "draws_per_cycle": 2, "cycles_per_start": 1}
-    assert cycles(8_000, 500, regression=True) == {"cycle_length": 4000, "draws_per_cycle": 5, "cycles_per_start": 1}
+    assert cycles(10_000, 500, regression=True) == {"cycle_length": 2000, "draws_per_cycle": 2, "cycles_per_start": 1}
+    # Cycles are as near to that as the number of draws allows.
+    assert cycles(2_000, 2_000, draws=11) == {"cycle_length": 181, "cycles_per_start": 2}
+    assert cycles(3_000, 1_024, draws=25) == {"cycle_length": 120, "cycles_per_start": 2}
+    # However long or short, a run has cycles.
+    assert cycles(10**400, 500)["cycle_length"] == 10**399
+    assert cycles(0, 500, "cyclical") == cycles(0, 500) == {"cycle_length": 5}
     assert cycles(10_000, 10**6) == {"cycle_length": 2000, "draws_per_cycle": 2, "cycles_per_start": 3}
     assert "cycles_per_start" not in cycles(50_000, 50_000, "cyclical")
     # A chain that reaches equilibrium in long cycles has them.

@@ -126,7 +126,7 @@ def roams(kind: Kind, weights: Any, variant: str, temperatures: list[float]) -> 
         def make(value: Any, posterior: Any) -> Sampler:
             if constant:
                 setattr(MODULE, constant, value)
-            settings = {"cycle_length": kind.cycle, "cycles_per_start": kind.cycles_per_start}
+            settings = {"cycle_length": kind.cycle, "cycles_per_start": kind.cycles_per_start, "averaging": 0.0}
             return roam_family(**settings, temperature=temperature).bind(weights, posterior)
 
         label = f"roam {constant}".strip() + ("" if temperature == 1 else f", T = {temperature:g}")

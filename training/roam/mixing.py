@@ -36,7 +36,9 @@ def barriers(name: str) -> None:
     samplers = {
         "roam": roamax.roam(task.posterior, cycle_length=5_000),
         "roam, new starts": roamax.roam(task.posterior, cycle_length=5_000, cycles_per_start=2),
-        "cyclical SGHMC": named_sampler("cyclical", task.posterior, num_steps=50_000, num_samples=10),
+        "cyclical SGHMC": named_sampler(
+            "cyclical", task.posterior, num_steps=50_000, num_samples=10, init=task.init, batch_size=task.batch_size
+        ),
     }
     for label, sampler in samplers.items():
         drawn = roamax.sample(

@@ -6,6 +6,7 @@ imports neither a sampler nor JAX.
 """
 
 import importlib
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -80,14 +81,14 @@ def with_momentum(terms: Terms) -> dict[str, Any]:
 EPOCHS_PER_START = 10
 """The passes through the data of a start of `roam`: in more of them networks overfit (training/roam.md, section 29)."""
 STEPS_PER_START = {False: (200, 5000), True: (2000, 5000)}
-"""The fewest and the most steps of a start of `roam`, in classification and in regression."""
+"""The fewest and the most steps of a start of `roam`, in classification and in regression, as near as cycles allow."""
 
 
 def _start_of_roam(run: Run, cycle_length: int) -> int:
     """Return the steps of a start; all, if the chain reaches equilibrium in cycles of the given length."""
     from roamax.samplers.learned._roam_plan import Sizes
 
-    if Sizes(run.num_data, run.batch_size, run.parameters, cycle_length).heat > 0:
+    if Sizes(run.num_data, run.batch_size, run.parameters, min(cycle_length, 2**31)).heat > 0:
         return run.num_steps
     fewest, most = STEPS_PER_START[run.regression]
     return min(most, max(fewest, EPOCHS_PER_START * run.num_data // run.batch_size))
@@ -121,9 +122,9 @@ class Record(NamedTuple):
     `cycle_length`."""
     shortest_cycle: int = 1
     """The steps below which fewer and longer cycles with several draws each are better than one draw per cycle."""
-    shortest_start: Callable[[Run, int], int] | None = None
-    """The fewest steps after which a run in cycles of a given length starts anew; None if it never does. Otherwise it
-    takes `cycles_per_start`."""
+    start_steps: Callable[[Run, int], int] | None = None
+    """The steps after which a run in cycles of a given length starts anew; None if it never does. Otherwise it takes
+    `cycles_per_start`."""
     full_batch: bool = False
     """Whether each step needs all data."""
     family: str | None = None
@@ -148,7 +149,7 @@ class Record(NamedTuple):
         return getattr(importlib.import_module(self.module), self.family)
 
     def cycles(self, run: Run) -> dict[str, int]:
-        """Return settings for a run in cycles: one draw per cycle, more if cycles would be shorter than the shortest.
+        """Return settings for a run in cycles: one draw per cycle, more if cycles would be too short.
 
         Args:
             run: The run, of whose steps the cycles take as many as they can.
@@ -157,14 +158,15 @@ class Record(NamedTuple):
             `cycle_length`, `draws_per_cycle` if that is not 1, and `cycles_per_start` if the run is long enough for
             several starts, of which there is at most one per draw.
         """
-        draws, length = _cycle(run, self.shortest_cycle)
-        start = run.num_steps if self.shortest_start is None else self.shortest_start(run, length)
-        if start < length:
-            draws, length = _cycle(run, start)
+        lengths = _lengths(run)
+        draws = next((draws for draws, length in lengths.items() if length >= self.shortest_cycle), max(lengths))
+        start = lengths[draws] if self.start_steps is None else self.start_steps(run, lengths[draws])
+        if start < lengths[draws]:
+            draws = min(lengths, key=lambda draws: abs(math.log(max(1, lengths[draws]) / start)))
+        length, cycles = lengths[draws], run.num_draws // draws
         # With fewer than five steps, a cycle whose last tenth samples would not sample at all.
         found = {"cycle_length": max(5, length)} | ({"draws_per_cycle": draws} if draws > 1 else {})
-        starts = run.num_steps // start
-        cycles = run.num_draws // draws
+        starts = 1 if self.start_steps is None else run.num_steps // max(1, start)
         return found | ({"cycles_per_start": -(-cycles // starts)} if starts > 1 else {})
 
     def learning_rate(self, regression: bool) -> float | None:
@@ -172,13 +174,12 @@ class Record(NamedTuple):
         return None if self.learning_rates is None else self.learning_rates[regression]
 
 
-def _cycle(run: Run, shortest: int) -> tuple[int, int]:
-    """Return the draws of a cycle and its length, which is at least the shortest if the run is long enough."""
+def _lengths(run: Run) -> dict[int, int]:
+    """Return the possible lengths of a cycle by its number of draws, the shortest first."""
     divisors = [draws for draws in range(1, run.num_draws + 1) if run.num_draws % draws == 0]
-    choices = [(draws, run.num_steps // (run.num_draws // draws)) for draws in divisors]
+    lengths = {draws: run.num_steps // (run.num_draws // draws) for draws in divisors}
     # The last tenth of a cycle is what draws come from.
-    roomy = [(draws, length) for draws, length in choices if draws == 1 or draws <= length // 10]
-    return next((choice for choice in roomy if choice[1] >= shortest), roomy[-1])
+    return {draws: length for draws, length in lengths.items() if draws == 1 or draws <= length // 10}
 
 
 # A Gaussian likelihood becomes steep as its scale is learned: learning rates that suit cross-entropy diverge on it.
@@ -221,7 +222,7 @@ RECORDS: dict[str, Record] = {
         Record("meta_sgmcmc", "roamax.samplers.learned.meta_sgmcmc", "Meta-SGMCMC", "the method of Gong et al.",
                family="meta_sgmcmc_family", in_demo=False),
         Record("roam", "roamax.samplers.learned.roam", "roam", "preconditioned SGHMC in cycles, nothing to tune",
-               draws="cycle", shortest_cycle=2000, shortest_start=_start_of_roam, family="roam_family"),
+               draws="cycle", shortest_cycle=2000, start_steps=_start_of_roam, family="roam_family"),
     )
 }  # fmt: skip
 

@@ -30,7 +30,7 @@ def named_sampler(
     num_steps: int,
     num_samples: int,
     init: Callable[[Key], Params],
-    batch_size: int | None = None,
+    batch_size: int | None,
     regression: bool = False,
     learning_rate: float | None = None,
     momentum_decay: float = 0.1,

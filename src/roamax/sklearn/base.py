@@ -216,8 +216,9 @@ class BayesianEstimator(BaseEstimator, metaclass=ABCMeta):
         taken: dict[str, Any] = {"burn_in": burn_in, "thinning": thinning, "batch_size": task.batch_size}
         if isinstance(self.sampler, str):
             taken = draw_options(self.sampler, **taken)
-        # Members of an ensemble start anew; chains resume.
-        starts_anew = before is None or sampler.settings.get("restarts")
+        # Members of an ensemble start anew, and so does a chain that would do so on its way; others resume.
+        settings = sampler.settings
+        starts_anew = before is None or settings.get("restarts") or settings.get("cycles_per_start")
 
         def run(key: Key, start: Any, num_chains: int) -> Draws:
             return sample(

@@ -96,7 +96,8 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
         """Take `num_samples` more draws per chain, given `X` and `y`; the first call is `fit`.
 
         Chains resume from their last draws, without burn-in, on the data given now, which are usually the same as
-        before. The scaling stays that of the first call.
+        before. Those of a sampler that starts anew on its way, such as `roam`, do so here too. The scaling stays that
+        of the first call.
 
         Args:
             X: Inputs.
@@ -209,7 +210,8 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         """Take `num_samples` more draws per chain, given `X` and `y`; the first call is `fit`.
 
         Chains resume from their last draws, without burn-in, on the data given now, which are usually the same as
-        before. The scaling stays that of the first call.
+        before. Those of a sampler that starts anew on its way, such as `roam`, do so here too. The scaling stays that
+        of the first call.
 
         Args:
             X: Inputs.

@@ -85,7 +85,8 @@ class Lab:
 
     def weights_of(self, problem: Problem, name: str) -> str:
         """Return the weights of a learned method on a problem, as `pretrained.resolve` takes them."""
-        return self.setup(problem, name).hyper.get("weights", "pretrained")
+        own = LEARNED[name][1] if name in LEARNED else "pretrained"
+        return self.setup(problem, name).hyper.get("weights", own)
 
     def look(self, of_chain: Callable[[Chain], Any], setups: Sequence[Setup]) -> list[list[Any]]:
         """Call a function on the chains of each setup, which are run unless they exist.

@@ -207,7 +207,7 @@ def _cycles_of(record: Record, problem: Problem, task: Task, starts: int | None)
     if starts is None:
         return record.cycles(Run(problem.steps, problem.draws, *facts)), problem.draws
     draws = max(1, problem.draws // starts)
-    settings = record._replace(shortest_start=None).cycles(Run(problem.steps // starts, draws, *facts))
+    settings = record._replace(start_steps=None).cycles(Run(problem.steps // starts, draws, *facts))
     return settings | {"cycles_per_start": draws // settings.get("draws_per_cycle", 1)}, draws * starts
 
 

@@ -163,7 +163,8 @@ def roam_family(
             _network.check_mlp(meta_params, WIDTHS, "meta_params")
 
         def averaged_steps(position: Params) -> int:
-            by_default = AVERAGED_PART if trees.size(position) > posterior.num_data else 0.0
+            # A density without data, which counts as one example, cannot be overfitted.
+            by_default = AVERAGED_PART if 1 < posterior.num_data < trees.size(position) else 0.0
             return math.ceil((by_default if averaging is None else averaging) * explored)
 
         def init(key: Key, position: Params) -> RoamState:
