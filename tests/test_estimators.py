@@ -365,3 +365,19 @@ def test_a_likelihood_too_steep_for_the_learning_rate_takes_smaller_steps():
         with pytest.warns(UserWarning, match="Trying smaller steps"):
             fitted = BayesianRegressor(**QUICK | {"random_state": seed}, sampler="sghmc", learning_rate=1.0).fit(x, y)
         assert fitted.score(x, y) > 0.8
+
+
+def test_a_sampler_that_starts_anew_on_its_way_does_so_in_partial_fit():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 8))
+    y = (x[:, 0] > 0).astype(int)
+    settings = {"hidden": (64, 64), "num_samples": 4, "burn_in": 0, "num_chains": 1, "random_state": 0}
+    for thinning, resumes in ((200, False), (10, True)):  # Forty steps are a single start.
+        model = BayesianClassifier(sampler="roam", thinning=thinning, **settings).fit(x, y)
+        model.partial_fit(x, y)
+        draws = np.concatenate(
+            [np.asarray(leaf[0]).reshape(8, -1) for leaf in jax.tree.leaves(model.draws_.positions)], 1
+        )
+        before, after = draws[3], draws[4]
+        cosine = before @ after / np.linalg.norm(before) / np.linalg.norm(after)
+        assert (cosine > 0.5) == resumes
