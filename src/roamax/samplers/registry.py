@@ -160,13 +160,13 @@ class Record(NamedTuple):
         """
         lengths = _lengths(run)
         draws = next((draws for draws, length in lengths.items() if length >= self.shortest_cycle), max(lengths))
-        start = lengths[draws] if self.start_steps is None else self.start_steps(run, lengths[draws])
+        start = run.num_steps if self.start_steps is None else self.start_steps(run, lengths[draws])
         if start < lengths[draws]:
             draws = min(lengths, key=lambda draws: abs(math.log(max(1, lengths[draws]) / start)))
         length, cycles = lengths[draws], run.num_draws // draws
         # With fewer than five steps, a cycle whose last tenth samples would not sample at all.
         found = {"cycle_length": max(5, length)} | ({"draws_per_cycle": draws} if draws > 1 else {})
-        starts = 1 if self.start_steps is None else run.num_steps // max(1, start)
+        starts = run.num_steps // max(1, start)
         return found | ({"cycles_per_start": -(-cycles // starts)} if starts > 1 else {})
 
     def learning_rate(self, regression: bool) -> float | None:

@@ -62,9 +62,7 @@ def named_sampler(
     steps_per_draw = num_steps // num_samples
     derived: dict[str, Any] = {}
     if record.draws == "cycle":
-        parameters = trees.size(jax.eval_shape(init, jax.random.key(0)))
-        num_data = posterior.num_data
-        derived |= record.cycles(Run(num_steps, num_samples, num_data, batch_size or num_data, parameters, regression))
+        derived |= record.cycles(run_of(num_steps, num_samples, posterior, init, batch_size, regression))
     if "cycle_length" in options:  # Starts were counted in cycles of another length.
         derived.pop("cycles_per_start", None)
     if default is not None:
@@ -74,6 +72,20 @@ def named_sampler(
     elif learning_rate is not None:
         raise InputError(f"`{argument}` must not be given for {name}, which does not take one; got {learning_rate}.")
     return builder(record)(posterior, **{**derived, **options})
+
+
+def run_of(
+    num_steps: int,
+    num_samples: int,
+    posterior: Posterior,
+    init: Callable[[Key], Params],
+    batch_size: int | None,
+    regression: bool,
+) -> Run:
+    """Return the facts that the cycles of a run are chosen by; its arguments are those of `named_sampler`."""
+    parameters = trees.size(jax.eval_shape(init, jax.random.key(0)))
+    num_data = posterior.num_data
+    return Run(num_steps, num_samples, num_data, batch_size or num_data, parameters, regression)
 
 
 def _check_options(name: str, options: Mapping[str, Any], taken: Mapping[str, inspect.Parameter]) -> None:

@@ -12,18 +12,16 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import jax
-
 from roamax import pretrained, priors
 from roamax.errors import InputError, lookup
 from roamax.evaluation.compare import Method
-from roamax.numerics import trees
 from roamax.paper.framework.problems import Hyper, Problem
 from roamax.paper.framework.swag import swag
 from roamax.posterior import Posterior
 from roamax.samplers.ensemble import ensemble
-from roamax.samplers.registry import RECORDS, Record, Run, Terms
+from roamax.samplers.registry import RECORDS, Record, Terms
 from roamax.sampling.draws import Draws
+from roamax.sampling.named import run_of
 from roamax.sampling.shared import Kind, shared
 from roamax.schedules import CosineToConstant
 from roamax.tasks import Task, TaskSpec
@@ -202,12 +200,11 @@ def _in_cycles(name: str, problem: Problem, task: Task, hyper: Hyper, record: Re
 
 def _cycles_of(record: Record, problem: Problem, task: Task, starts: int | None) -> tuple[dict[str, int], int]:
     """Return the settings of a run with so many starts, or with those of the sampler by name, and its draws."""
-    parameters = trees.size(jax.eval_shape(task.init, jax.random.key(0)))
-    facts = task.posterior.num_data, task.batch_size, parameters, task.is_regression
+    facts = task.posterior, task.init, task.batch_size, task.is_regression
     if starts is None:
-        return record.cycles(Run(problem.steps, problem.draws, *facts)), problem.draws
+        return record.cycles(run_of(problem.steps, problem.draws, *facts)), problem.draws
     draws = max(1, problem.draws // starts)
-    settings = record._replace(start_steps=None).cycles(Run(problem.steps // starts, draws, *facts))
+    settings = record._replace(start_steps=None).cycles(run_of(problem.steps // starts, draws, *facts))
     return settings | {"cycles_per_start": draws // settings.get("draws_per_cycle", 1)}, draws * starts
 
 
